@@ -284,7 +284,17 @@ class LoaderClosedError(GpubetonError, RuntimeError):
 __all__ = [name for name in vars().copy() if name.endswith("Error")]
 
 
-def add_error_note(error: Exception, note: str) -> None:
+class _Note(str):
+    """A note of `add_error_note`."""
+
+    __slots__ = ()
+
+
+def add_error_note(error: Exception, note: str, *, is_first: bool = False) -> None:
     """Add where an error happened; its type stays, so `except` clauses still match."""
-    if hasattr(error, "add_note"):  # since Python 3.11
-        error.add_note(note)
+    if not hasattr(error, "add_note"):  # before Python 3.11
+        return
+    if is_first and (notes := getattr(error, "__notes__", None)):
+        # Numba raises the same object again for what it could not compile before.
+        notes[:] = [earlier for earlier in notes if not isinstance(earlier, _Note)]
+    error.add_note(_Note(note))

@@ -154,7 +154,7 @@ def run_batch_ops(
             else:
                 batch = _run(op, batch, BatchKey(seed, epoch, draw_ids), shared)
         except Exception as error:
-            add_error_note(error, op.place())
+            add_error_note(error, op.place(), is_first=True)
             raise
     return batch
 

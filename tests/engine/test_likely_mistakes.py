@@ -137,7 +137,7 @@ def test_errors_of_gray_images_recommend_to_follow_and_never_a_decoder_of_colors
     assert "RGB" not in advice
 
 
-# --- mixing -------------------------------------------------------------------------------------------------------------
+# --- mixing ----------------------------------------------------------------------------------------------------------
 
 MIXUP = ImageMixup(0.2, True)
 

@@ -123,6 +123,31 @@ def test_an_error_in_an_operation_names_it_and_the_line_of_its_code(photos, is_e
     assert f"in Broken ({__file__}:{line})" in caught.value.__notes__
 
 
+class RaisesAgain(Add):
+    """Raises the same object for each batch, as Numba does for what it cannot compile."""
+
+    error = ValueError("one object")
+
+    def generate_code(self):
+        def fail(labels, memory):
+            raise self.error
+
+        return fail
+
+    def declare_state_and_memory(self, previous_state):
+        return replace(previous_state, jit_mode=False), None
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="errors have no notes")
+def test_an_error_that_is_raised_again_has_the_notes_of_the_last_time_alone(photos):
+    for _ in range(3):
+        with pytest.raises(ValueError, match="one object") as caught:
+            next(iter(loader(photos, RaisesAgain(1))))
+        assert sum(note.startswith("in RaisesAgain") for note in caught.value.__notes__) == 1
+        assert sum("batch 0" in note for note in caught.value.__notes__) == 1
+
+
+
 WEIGHTS = np.array([1], np.int64)
 SHADE = np.array([10], np.uint8)
 
