@@ -49,7 +49,7 @@ def fill(text: str) -> str:
     str
         The page with its table.
     """
-    heading = ["recipe", "sides", "besides crop, flip and normalization", "evaluation", "mixing"]
+    heading = ["recipe", "sides", "besides crop, flip and normalization", "evaluation", "mixup, cutmix"]
     lines = [heading, ["---"] * len(heading), *(_row(*entry) for entry in _ENTRIES)]
     table = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
     return re.sub(_MARKS, lambda marks: marks[1] + table + marks[2], text, flags=re.DOTALL)
@@ -61,10 +61,10 @@ def _row(code: str, evaluation: str, mixup: float | None) -> list[str]:
     pipelines = [getattr(output, "transforms", output) for output in outputs]
     images = [operations for operations in pipelines if hasattr(operations[0], "boxes")]
     sides = [str(getattr(operations[0], "output_size", (32,))[0]) for operations in images]
-    counted = [f"{sides.count(side)} × {side}" if len(sides) > 1 else side for side in dict.fromkeys(sides)]
+    counted = [f"{sides.count(side)}\xa0×\xa0{side}" if len(sides) > 1 else side for side in dict.fromkeys(sides)]
     names = dict.fromkeys(type(operation).__name__ for operations in images for operation in operations[1:-3])
     between = ", ".join(f"`{name}`" for name in names if name != "RandomHorizontalFlip")
-    mixing = f"`ImageMixup({mixup}, True)`, `ImageCutMix(1.0, True)`" if mixup else ""
+    mixing = f"{mixup}, 1.0" if mixup else ""
     return [f"`{code}`", ", ".join(counted), between, evaluation and f"`{evaluation}`", mixing]
 
 
