@@ -42,7 +42,7 @@ __all__ = [
     "open_loader",
 ]
 
-CROP = 48  # pixels of a side that the network gets
+CROP = 40  # pixels of a side that the network gets
 MEAN, STD = np.array([118.0, 96.0, 82.0]), np.array([75.0, 62.0, 58.0])  # of the images, in levels
 _SCALE, _RATIO = (0.5, 1.0), (0.8, 1.25)
 _CENTER = 0.875

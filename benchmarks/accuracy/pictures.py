@@ -147,11 +147,11 @@ def _draw_glyph(rng: np.random.Generator) -> tuple[Image.Image, int]:
     label = int(rng.integers(CLASSES["glyphs"]))
     photographs = _photographs()
     image = _cut(photographs[int(rng.integers(len(photographs)))], rng, SIDE, 3 * SIDE)
-    font = _font("DejaVu" + _FAMILIES[int(rng.integers(len(_FAMILIES)))], int(rng.integers(34, 58)))
+    font = _font("DejaVu" + _FAMILIES[int(rng.integers(len(_FAMILIES)))], int(rng.integers(42, 58)))
     stamp = Image.new("L", (2 * SIDE, 2 * SIDE))
     ImageDraw.Draw(stamp).text((SIDE, SIDE), characters()[label], font=font, fill=255, anchor="mm")
-    stamp = stamp.rotate(float(rng.normal(0, 10)), Image.Resampling.BICUBIC)
-    shift_x, shift_y = (int(shift) for shift in rng.integers(-8, 9, 2))
+    stamp = stamp.rotate(float(rng.normal(0, 6)), Image.Resampling.BICUBIC)
+    shift_x, shift_y = (int(shift) for shift in rng.integers(-5, 6, 2))
     corner = SIDE // 2 - shift_x, SIDE // 2 - shift_y
     mask = stamp.crop((*corner, corner[0] + SIDE, corner[1] + SIDE))
     image.paste(_contrasting(image, rng), mask=mask)
@@ -161,7 +161,7 @@ def _draw_glyph(rng: np.random.Generator) -> tuple[Image.Image, int]:
 def _contrasting(image: Image.Image, rng: np.random.Generator) -> tuple[int, ...]:
     """Draw a color that is lighter or darker than most of an image."""
     middle = np.asarray(image).mean((0, 1))
-    away = rng.uniform(60, 120, 3) * (1 if middle.mean() < 128 else -1)
+    away = rng.uniform(80, 140, 3) * (1 if middle.mean() < 128 else -1)
     return tuple(int(level) for level in np.clip(middle + away, 0, 255))
 
 

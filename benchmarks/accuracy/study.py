@@ -35,7 +35,7 @@ class Run:
     """What a training gave."""
 
     first: float  # mean loss of the first 20 steps
-    last: float  # of the last epoch
+    last: float  # of the last fifth of the steps
     curve: list[float]  # mean loss of each 30 steps
     accuracy: float  # percent of the arm's test images
     crossed: float  # percent of the reference's test images; of the reference: of gpubeton's
@@ -99,7 +99,7 @@ class Study:
         curve = [round(float(np.mean(losses[at : at + _POINT])), 4) for at in range(0, len(losses), _POINT)]
         return Run(
             first=float(np.mean(losses[:_FIRST])),
-            last=float(np.mean(losses[-self.steps // self.epochs :])),
+            last=float(np.mean(losses[-self.steps // 5 :])),
             curve=curve,
             accuracy=_percent(classes == labels),
             crossed=_percent(crossed == true_labels),

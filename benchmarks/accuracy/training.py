@@ -15,15 +15,15 @@ _PEAK_RATE = 3e-3
 
 
 def make_network(seed: int, classes: int, *, is_nudged: bool = False) -> nn.Module:
-    """Make a network for images of 48 x 48 pixels, with the same weights for the same seed."""
+    """Make a network for images of 40 x 40 pixels, with the same weights for the same seed."""
     torch.manual_seed(seed)
 
     def block(channels: int, features: int, stride: int) -> list[nn.Module]:
         convolution = nn.Conv2d(channels, features, 3, stride, 1, bias=False)
         return [convolution, nn.BatchNorm2d(features), nn.ReLU(inplace=True)]
 
-    layers = block(3, 16, 2) + block(16, 32, 2) + block(32, 64, 1) + block(64, 128, 2) + block(128, 128, 1)
-    network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(3), nn.Flatten(), nn.Linear(9 * 128, classes))
+    layers = block(3, 16, 2) + block(16, 32, 2) + block(32, 64, 1) + block(64, 96, 2) + block(96, 96, 1)
+    network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(3), nn.Flatten(), nn.Linear(9 * 96, classes))
     if is_nudged:
         with torch.no_grad():
             network[0].weight.mul_(1 + 2**-22)  # type: ignore[operator]  # torch types it Tensor | Module
