@@ -146,9 +146,12 @@ class Reader:
         Returns
         -------
         tuple of str and int
-            The file, and the number of the sample in it, from 0. IndexError if there is no such sample.
+            The file, and the number of the sample in it, from 0; of loose images their path, and 0. IndexError if there
+            is no such sample.
         """
         file = find_file(self.index.files, sample)
+        if file.is_list:
+            return self.index.origin(sample), 0
         return file.path, sample - file.first_sample
 
 

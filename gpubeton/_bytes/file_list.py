@@ -139,6 +139,10 @@ class FileList:
         """Give the path of a file."""
         return path_of(self.root, self._name(number))
 
+    def path_at(self, position: int) -> str:
+        """Give the path of the file that has a byte of all files, counted from the start of the first."""
+        return self.path(int(np.searchsorted(self.starts, position, "right")) - 1)
+
     def _name(self, number: int) -> str:
         start = int(self.stops[number - 1]) if number else 0
         return os.fsdecode(self.names[start : int(self.stops[number])].tobytes())

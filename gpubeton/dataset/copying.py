@@ -29,7 +29,7 @@ from gpubeton.dataset.contents import checked_samples
 from gpubeton.errors import NoSamplesError, OptionError, RegionError
 from gpubeton.fields.registry import CustomFields, open_beton
 from gpubeton.format import Index, Notes, read_notes
-from gpubeton.format.data_files import origin_of, split_offsets
+from gpubeton.format.data_files import split_offsets
 from gpubeton.format.dataset import join, list_files
 from gpubeton.format.entry_points import no_entry_points, open_blocks
 
@@ -276,7 +276,7 @@ def _check(block: _Block, run: slice, data: bytes, sums: NDArray[np.uint32], who
         position += size
         if block.expected[region] not in (0, sums[region]):
             sample = int(block.samples[block.owner[region]])
-            where = origin_of(whole.files, sample) or f"{whole.title}: sample {sample}"
+            where = whole.origin(sample) or f"{whole.title}: sample {sample}"
             raise RegionError(
                 f"{where}: a region of {size} bytes has the checksum {sums[region]:08x}, expected "
                 f"{int(block.expected[region]):08x}. The file is damaged; "

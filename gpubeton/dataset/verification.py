@@ -6,7 +6,7 @@ import os
 import zlib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -138,6 +138,13 @@ def verify(
                 compared_entries += _check_entry_points(index, number, threads, findings)
                 file.identity.check(file.path, source.identity())
     findings.sort(key=lambda finding: -1 if finding.sample is None else finding.sample)
+    if index.files[0].is_container:  # to name images by the files that they come from
+        findings = [
+            finding
+            if finding.sample is None
+            else replace(finding, what=f"{index.origin(finding.sample)}: {finding.what}")
+            for finding in findings
+        ]
     compared = 0 if sums is None else rows
     files = {codec.suffix: decoded[mode] for mode, codec in CODECS.items()}
     return Verification(os.fspath(path), index.num_samples, rows, files, compared, findings, compared_entries)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpubeton._bytes.file_list import FileListIdentity
 from gpubeton._bytes.open_files import open_bytes
 from gpubeton._bytes.store_client import shown
 
@@ -77,6 +78,11 @@ class DataFile:
         return self.identity.size
 
     @property
+    def is_list(self) -> bool:
+        """Whether it is a list of files with an image each."""
+        return isinstance(self.identity, FileListIdentity)
+
+    @property
     def rows(self) -> slice:
         """Its samples in the dataset."""
         return slice(self.first_sample, self.first_sample + self.num_samples)
@@ -105,9 +111,13 @@ def find_file(files: Sequence[DataFile], sample: int) -> DataFile:
     return files[bisect_right(files, sample, key=lambda file: file.first_sample) - 1]
 
 
-def origin_of(files: Sequence[DataFile], sample: int) -> str:
-    """Name the file of a sample, and its number there; nothing if there is only one file."""
-    if len(files) == 1:
-        return ""
+def origin_of(files: Sequence[DataFile], sample: int, offset: int | None = None) -> str:
+    """Name the file of a sample, and its place there; nothing if all are in one ``.beton`` file."""
+    # `offset` is the global one of its first region, None if it has none.
     file = find_file(files, sample)
-    return f"sample {sample - file.first_sample} of {shown(file.path)}"
+    if not file.is_container or offset is None:
+        return "" if len(files) == 1 else f"sample {sample - file.first_sample} of {shown(file.path)}"
+    place = int(split_offsets(np.array([offset], np.uint64))[1][0])
+    if isinstance(file.identity, FileListIdentity):
+        return shown(file.identity.files.path_at(place))
+    return f"sample {sample - file.first_sample} of {shown(file.path)}, from byte {place:,} on"

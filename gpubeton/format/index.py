@@ -19,7 +19,7 @@ from gpubeton.errors import (
     NoSuchFieldError,
     TruncatedError,
 )
-from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_offset, title_of
+from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_offset, origin_of, title_of
 from gpubeton.format.entry_layout import read_checksums_beside, read_noted_checksums
 from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.header import Descriptor, Header, read_fields
@@ -189,6 +189,22 @@ class Index:
     def title(self) -> str:
         """The files, in few words."""
         return title_of(self.files)
+
+    def origin(self, sample: int) -> str:
+        """Name the file of a sample, and its place there.
+
+        Parameters
+        ----------
+        sample : int
+            Its id.
+
+        Returns
+        -------
+        str
+            Of loose images the path. Nothing if all samples are in one ``.beton`` file.
+        """
+        regions = next(filter(None, self._regions.values()), None)
+        return origin_of(self.files, sample, None if regions is None else int(regions.offset[sample]))
 
     def column(self, name: str) -> NDArray[Any]:
         """Give the metadata of one field.

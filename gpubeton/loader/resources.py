@@ -27,7 +27,7 @@ from gpubeton._sources import is_container, open_source
 from gpubeton._writing import make_index
 from gpubeton.errors import DeviceError, LoaderClosedError, OptionError, RemoteMissingError, StorageError
 from gpubeton.format import ImageMode
-from gpubeton.format.data_files import MAX_FILES, origin_of
+from gpubeton.format.data_files import MAX_FILES
 from gpubeton.format.dataset import join
 from gpubeton.format.entry_points import open_entry_points
 from gpubeton.format.header import Descriptor
@@ -323,7 +323,7 @@ class Resources:
                 self._pool,
                 epoch,
                 title=self._index.title,
-                origin=partial(origin_of, self._index.files),
+                origin=self._index.origin,
                 first_batch=first_batch,
                 start_gpu_executor=None if self.gpu is None else self.gpu.start_executor,
                 resident={} if self.gpu is None else {name: jpegs.holds for name, jpegs in self.gpu.resident.items()},

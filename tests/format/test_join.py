@@ -9,7 +9,7 @@ from gpubeton.dataset import index_shards
 from gpubeton.errors import FieldMismatchError, OptionError
 from gpubeton.fields import BytesField, IntField, NDArrayField
 from gpubeton.fields.registry import open_index
-from gpubeton.format.data_files import MAX_FILE_SIZE, MAX_FILES, find_file, first_offset, origin_of, split_offsets
+from gpubeton.format.data_files import MAX_FILE_SIZE, MAX_FILES, find_file, first_offset, split_offsets
 from gpubeton.format.dataset import join, list_files, list_paths, open_dataset, renew_fingerprint
 from gpubeton.format.header import read_header
 from tests.golden_files import CUSTOM_TYPES, NAMES, save
@@ -75,8 +75,8 @@ def test_samples_are_found_in_their_files_and_pages_are_numbered_through(tmp_pat
     assert [find_file(whole.files, sample).path for sample in (0, 2, 3, 6, 7, 9)] == [str(small)] * 2 + [
         str(large)
     ] * 2 + [str(small)] * 2
-    assert origin_of(whole.files, 5) == f"sample 2 of {large}"
-    assert origin_of(open_index(small)[0].files, 2) == ""
+    assert whole.origin(5) == f"sample 2 of {large}"
+    assert open_index(small)[0].origin(2) == ""
     for wrong in (-1, 10):
         with pytest.raises(IndexError, match="expected 0 to 9"):
             find_file(whole.files, wrong)

@@ -6,6 +6,7 @@ import csv
 import io
 import multiprocessing
 import os
+import re
 import shutil
 import tarfile
 import zipfile
@@ -17,7 +18,7 @@ import pytest
 from PIL import Image
 
 from gpubeton import Loader
-from gpubeton.dataset import Settings, convert, index_source, open_source, summarize
+from gpubeton.dataset import Settings, convert, index_source, open_source, summarize, verify
 from gpubeton.errors import FormatError, OptionError, StateError, StorageError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.fields.rgb_image import SimpleRGBImageDecoder
@@ -227,6 +228,25 @@ def test_images_without_a_header_are_bad_images(tmp_path, on_error, rows):
         loader = Loader(tmp_path, 3, num_workers=1, on_error=on_error, pipelines=pipelines())
     assert [len(images) for (images,) in loader] == [rows]
     assert [sample for _, sample, _ in loader.bad_samples] == [1]
+
+
+@pytest.mark.parametrize("kind", ["folder", "tar"])
+def test_a_bad_image_is_named_by_its_file(photos, tmp_path, kind):
+    copy = shutil.copytree(photos, tmp_path / "copy")
+    bad = copy / "cat" / "0003.jpg"
+    content = bad.read_bytes()
+    bad.write_bytes(content[: len(content) // 2])
+    path = WRITERS[kind](copy, tmp_path)
+    index_source(open_source(path), tmp_path / "photos.index", num_workers=1, entry_points=False)
+    loader = Loader(path, 4, num_workers=1, pipelines=pipelines(), on_error="skip")
+    name = str(bad) if kind == "folder" else r"sample 3 of .*train-000\.tar, from byte [0-9,]+ on"
+    assert sum(len(images) for images, _ in loader) <= 29
+    (reason,) = [reason for _, sample, reason in loader.bad_samples if sample == 3]
+    assert re.match(f"{name}: image: ", reason)
+    assert re.match(
+        f"{name}: ", next(found.what for found in verify(tmp_path / "photos.index").findings if found.sample == 3)
+    )
+    assert loader.reader.locate(3) == ((str(bad), 0) if kind == "folder" else (str(tmp_path / "train-000.tar"), 3))
 
 
 @pytest.mark.parametrize("kind", ["folder", "tar", "zip"])

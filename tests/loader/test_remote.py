@@ -26,7 +26,6 @@ from gpubeton.errors import (
     StorageError,
 )
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
-from gpubeton.format.data_files import origin_of
 from gpubeton.format.entry_points import find_stored
 from gpubeton.format.file_notes import Notes
 from gpubeton.format.layout import ALLOCATION_DTYPE
@@ -292,7 +291,7 @@ def test_no_description_of_a_loader_shows_a_signature(photos, fault_server, caps
     loader = Loader(url, 8, order="window", num_workers=1, pipelines={"image": None})
     loader.explain()
     index = loader.reader.index
-    texts = [capsys.readouterr().out, index.title, repr(index), origin_of(index.files, 0)]
+    texts = [capsys.readouterr().out, index.title, repr(index), index.origin(0)]
     assert not [text for text in texts if "secret" in text]
 
 

@@ -147,7 +147,6 @@ def test_an_error_that_is_raised_again_has_the_notes_of_the_last_time_alone(phot
         assert sum("batch 0" in note for note in caught.value.__notes__) == 1
 
 
-
 WEIGHTS = np.array([1], np.int64)
 SHADE = np.array([10], np.uint8)
 
