@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from gpubeton._missing_names import MissingNames
 
 if TYPE_CHECKING:
-    from gpubeton.loader import BatchDecoder, Loader, Mixture, decode_image
+    from gpubeton.loader import BatchDecoder, Loader, Mixture, RemoteOptions, decode_image
     from gpubeton.writer import DatasetWriter
 
     __version__: str
 
-__all__ = ["BatchDecoder", "DatasetWriter", "Loader", "Mixture", "__version__", "decode_image"]
+__all__ = ["BatchDecoder", "DatasetWriter", "Loader", "Mixture", "RemoteOptions", "__version__", "decode_image"]
 
 #: Modules that scripts may name after ``import ffcv`` alone.
 _IMPORTED_BY_FFCV = {"fields", "libffcv", "loader", "pipeline", "reader", "transforms", "traversal_order", "writer"}
@@ -30,7 +30,7 @@ if MissingNames not in sys.meta_path:
 
 
 def __getattr__(name: str) -> Any:
-    if name in {"BatchDecoder", "Loader", "Mixture", "decode_image"}:
+    if name in {"BatchDecoder", "Loader", "Mixture", "RemoteOptions", "decode_image"}:
         return getattr(importlib.import_module("gpubeton.loader"), name)
     if name == "DatasetWriter":
         from gpubeton.writer import DatasetWriter

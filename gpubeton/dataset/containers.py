@@ -99,12 +99,12 @@ def index_source(
     >>> Loader("train.index", 100).reader.class_names
     ('class_0', 'class_1', 'class_2')
     """
-    target = resolve_target(Path(path))
     if not os.fspath(path).endswith(INDEX_SUFFIX) or "://" in os.fspath(path):
         raise OptionError(
             f"{os.fspath(path)}: expected a file of this machine whose name ends in {INDEX_SUFFIX}. It may be copied "
             "to a store, beside the files that it names"
         )
+    target = resolve_target(Path(path))
     if target.exists() and not overwrite:
         raise OptionError(f"{os.fspath(path)} exists. Replace it: --overwrite (overwrite=True)")
     if not isinstance(source, LabelledSource):

@@ -109,10 +109,10 @@ def list_paths(paths: Any) -> tuple[str, ...]:
     if isinstance(paths, str | os.PathLike):
         paths = (paths,)
     if isinstance(paths, bytes) or not isinstance(paths, Sequence):
-        raise OptionError(
-            f"the file is {paths!r}; expected a path, or a list of paths. "
-            "Make a list in a fixed order of any other iterable: sorted(folder.glob('*.beton'))."
-        )
+        advice = "Make a list in a fixed order of any other iterable: sorted(folder.glob('*.beton'))."
+        if isinstance(root := getattr(paths, "root", None), str):  # as torchvision's datasets have
+            advice = f"Of an ImageFolder, that is {root!r}."
+        raise OptionError(f"the file is {paths!r}; expected a path, or a list of paths. {advice}")
     wrong = [path for path in paths if not isinstance(path, str | os.PathLike)]
     if wrong:
         raise OptionError(f"the files of the dataset: one of them is {wrong[0]!r}; expected 1 to {MAX_FILES} paths")

@@ -106,6 +106,8 @@ def header_of(source: ByteSource) -> Header:
         )
     header = Header(*np.frombuffer(content, HEADER_DTYPE)[0].item())
     if header.version != VERSION:
+        if content.startswith(b"\xff\xd8\xff"):
+            raise VersionError(f"{path}: a JPEG file, expected a .beton file. To load images, name their folder.")
         raise VersionError(
             f"{path}: probably not a .beton file: it begins with {content[:8].hex(' ')}, which is format version "
             f"{header.version}, but this library reads version {VERSION}."

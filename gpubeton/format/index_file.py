@@ -172,8 +172,8 @@ def _locate(path: str, name: str, allowed: Sequence[str]) -> str:
     if "\0" in inner or not any(_lies_in(inner, place) for place in allowed):
         raise FormatError(
             f"{shown(path)}: it names {shown(name)}, which does not lie in its folder. If you trust the index, name "
-            "the folder or URL of its containers: Loader(..., containers=[...]), or the environment variable "
-            f"{CONTAINERS_VARIABLE}"
+            "the folder or URL of its containers: Loader(..., containers=[...]), or, also for commands, the "
+            f"environment variable {CONTAINERS_VARIABLE}=FOLDER"
         )
     return scheme + inner
 

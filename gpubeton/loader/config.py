@@ -35,6 +35,8 @@ Decoder = Literal["auto", "entries", "nvjpeg", "cpu"]
 
 # Arguments of torch's DataLoader, and what does the same here.
 _OF_DATALOADER = {
+    "dataset": "the first argument is a path, such as the folder of an ImageFolder",
+    "transform": 'pipelines={"image": [...]} takes a list of gpubeton.transforms, or a recipe of gpubeton.recipes',
     "shuffle": "order=OrderOption.RANDOM shuffles, and without it the samples come in the order of the file",
     "sampler": "order= takes an option or a class, indices= chooses samples, distributed=True shares them among ranks",
     "batch_sampler": "order= takes an option or a class, which lists the samples of an epoch",
@@ -114,6 +116,11 @@ def check_pipelines(pipelines: Any) -> dict[str, Any]:
             '{"image": [...], "label": [...]}'
         )
     for name, pipeline in pipelines.items():
+        if type(pipeline).__name__ == "Compose":
+            raise PipelineError(
+                f"the pipeline of {name!r} is a Compose, for single images. Write its operations as a list, as "
+                'gpubeton.transforms has them, or take a recipe: gpubeton.recipes.imagenet("torchvision", 224)'
+            )
         if pipeline is not None and not isinstance(pipeline, Sequence | PipelineSpec | DrawnParameters):
             raise PipelineError(
                 f"the pipeline of {name!r} is {pipeline!r}; expected a list of operations, even for a single one: "

@@ -102,7 +102,7 @@ def test_a_file_that_is_not_there_or_a_folder_in_its_place_is_named_with_what_lo
     done = CliRunner().invoke(app, ["info", "nowhere.beton", "--json"])
     assert (done.exit_code, done.stderr) == (2, "gpubeton: nowhere.beton: no such file or directory\n")
     assert json.loads(done.stdout)["error"]["message"] == "nowhere.beton: no such file or directory"
-    assert "Loader.from_image_folder" in CliRunner().invoke(app, ["info", str(tmp_path)]).stderr
+    assert "gpubeton index" in CliRunner().invoke(app, ["info", str(tmp_path)]).stderr
 
 
 @pytest.mark.parametrize(

@@ -66,8 +66,8 @@ def test_a_file_that_ends_in_its_header_or_its_descriptors_is_truncated(name, le
 
 def test_another_kind_of_file_is_recognized_by_its_version(tmp_path):
     path = tmp_path / "photo.beton"
-    path.write_bytes(b"\xff\xd8\xff\xe0" + bytes(100))
-    with pytest.raises(VersionError, match=r"ff d8 ff e0.* 55551.* 2"):
+    path.write_bytes(b"GIF89a" + bytes(100))
+    with pytest.raises(VersionError, match=r"47 49 46 38.* 18759.* 2"):
         read_header(path)
 
 
@@ -102,10 +102,16 @@ def test_two_fields_of_one_name_are_refused(tmp_path):
 def test_a_missing_file_and_a_folder_raise_the_errors_of_open(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_header(tmp_path / "nothing.beton")
-    with pytest.raises(IsADirectoryError, match=r"from_image_folder.*gpubeton convert") as caught:
+    with pytest.raises(IsADirectoryError, match=r"Loader reads a folder.*gpubeton index") as caught:
         read_header(tmp_path)
     assert str(caught.value).startswith(f"{tmp_path}: a folder")
     assert caught.value.errno == errno.EISDIR
+
+
+def test_a_photo_is_called_a_photo(tmp_path):
+    (tmp_path / "x.jpg").write_bytes(b"\xff\xd8\xff\xe0" + bytes(200))
+    with pytest.raises(FormatError, match=r"x\.jpg: a JPEG file.*name their folder"):
+        read_header(tmp_path / "x.jpg")
 
 
 def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):

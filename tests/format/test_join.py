@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -63,6 +65,11 @@ def test_pointers_in_the_metadata_are_those_of_the_regions(name, tmp_path):
         solid = whole.regions(field).size > 0
         assert solid.any()
         assert pointer[solid].tolist() == whole.regions(field).offset[solid].tolist()
+
+
+def test_a_dataset_of_torchvision_is_answered_with_its_folder():
+    with pytest.raises(OptionError, match=r"Of an ImageFolder, that is 'photos/train'"):
+        open_dataset(SimpleNamespace(root="photos/train"))
 
 
 def test_samples_are_found_in_their_files_and_pages_are_numbered_through(tmp_path):

@@ -249,6 +249,11 @@ def test_a_bad_image_is_named_by_its_file(photos, tmp_path, kind):
     assert loader.reader.locate(3) == ((str(bad), 0) if kind == "folder" else (str(tmp_path / "train-000.tar"), 3))
 
 
+def test_an_index_in_a_store_is_refused_with_what_to_do(photos):
+    with pytest.raises(OptionError, match=r"s3://bucket/x\.index: expected a file of this machine.* may be copied"):
+        index_source(open_source(photos), "s3://bucket/x.index")
+
+
 @pytest.mark.parametrize("kind", ["folder", "tar", "zip"])
 def test_a_container_that_changed_is_noticed(photos, tmp_path, kind):
     copy = shutil.copytree(photos, tmp_path / "copy")

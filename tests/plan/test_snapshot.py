@@ -55,6 +55,7 @@ def of_torchvision(name):
         ([ToTensor], r"operation 0 .* Write ToTensor\(\.\.\.\), with brackets"),
         ([np.abs], "operation 0 .* expected an Operation or a torch.nn.Module"),
         (ToTensor(), "expected a list of operations"),
+        (of_torchvision("Compose")(), "a Compose, for single images.*gpubeton.recipes"),
     ],
 )
 def test_other_values_than_operations_are_refused_with_their_replacement(pipeline, message):
