@@ -44,10 +44,3 @@ def test_counts_that_the_server_contradicts_are_refused():
     remote.check_counts("HTTP", [lap, {**lap, "served_requests": 10}])  # the last asks for all parts of the next epoch
     with pytest.raises(RuntimeError, match="10 requests in 2 epochs, the server 16"):
         remote.check_counts("HTTP", [lap, {**lap, "served_requests": 11}])
-
-
-def test_each_file_of_an_epoch_may_be_asked_whether_it_changed_and_no_more():
-    lap = {"requests": 5, "served_requests": 15}
-    remote.check_counts("tars", [lap, lap], files=10)
-    with pytest.raises(RuntimeError, match="10 requests in 2 epochs, the server 46"):
-        remote.check_counts("tars", [lap, {**lap, "served_requests": 31}], files=10)
