@@ -122,7 +122,16 @@ def add_picture(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines
     entry = next((entry for entry in ENTRIES if entry.name == short), None)
     if what == "class" and entry is not None and _FULL_NAMES.get(short) == name:
         lines += ["", ".. code-block:: python", "", f"   {entry.code}", ""]
-        lines += ["", f".. image:: /pictures/{short}.webp", f"   :alt: {short}: before and after", ""]
+        if entry.is_text:
+            lines += ["", f".. literalinclude:: /pictures/{short}.txt", "   :language: text", ""]
+        else:
+            lines += ["", f".. image:: /pictures/{short}.webp", f"   :alt: {short}: before and after", ""]
+
+
+def leave_out_text_of_types(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Leave out Python's text about the type of a constant, such as that of tuples."""
+    if what == "data" and lines and lines[0] == (type(obj).__doc__ or "").strip().partition("\n")[0]:
+        lines.clear()
 
 
 def add_type(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
@@ -147,6 +156,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("source-read", adapt_source)
     app.connect("autodoc-process-docstring", add_picture, priority=900)  # after numpydoc
     app.connect("autodoc-process-docstring", add_type)
+    app.connect("autodoc-process-docstring", leave_out_text_of_types)
     app.connect("html-page-context", break_names)
     app.add_role("name", name_role)
     return {"parallel_read_safe": False}

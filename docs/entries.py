@@ -36,6 +36,11 @@ class Entry:
     kind: str = "pixels"
     note: str = ""
 
+    @property
+    def is_text(self) -> bool:
+        """Whether a batch is described in words."""
+        return self.kind in {"labels", "batch"}
+
 
 _NORMALIZE = "NormalizeImage(255 * np.array([0.485, 0.456, 0.406]), 255 * np.array([0.229, 0.224, 0.225]), np.float32)"
 _DECODE_LABEL = "IntDecoder()"

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from docs.entries import ENTRIES, Entry
 
@@ -47,11 +47,15 @@ def draw_gallery(folder: Path, page: Path, entries: Sequence[Entry] = ENTRIES) -
     with tempfile.TemporaryDirectory() as files:
         gallery = Gallery(Path(files))
         for entry in entries:
-            gallery.draw(entry).save(folder / f"{entry.name}.webp", quality=92)
             if f"## {entry.group}" not in lines:
                 lines += [f"## {entry.group}", ""]
             lines += [f"### {entry.name}", "", f"```python\n{entry.code}\n```", ""]
-            lines += [f"![{entry.name}: before and after](/{folder.name}/{entry.name}.webp)", ""]
+            if entry.is_text:
+                (folder / f"{entry.name}.txt").write_text(gallery.describe(entry))
+                lines += [f"```{{literalinclude}} /{folder.name}/{entry.name}.txt", ":language: text", "```", ""]
+            else:
+                gallery.draw(entry).save(folder / f"{entry.name}.webp", quality=92)
+                lines += [f"![{entry.name}: before and after](/{folder.name}/{entry.name}.webp)", ""]
             reference = f"[Arguments and details](/api/{_module(entry)}.{entry.name})."
             lines += [f"{entry.note} {reference}" if entry.note else reference, ""]
     page.write_text("\n".join(lines))
@@ -97,10 +101,6 @@ class Gallery:
         Image
             The picture.
         """
-        if entry.kind == "labels":
-            return _card(f"{_described(self.batch(entry, before=True))}", f"{_described(self.batch(entry))}")
-        if entry.kind == "batch":
-            return _card(_kind(self.batch(entry, before=True)), _kind(self.batch(entry)))
         if entry.kind in {"boxes", "points", "mask", "views"}:
             return self._with_follower(entry)
         if entry.kind == "sizes":
@@ -112,6 +112,23 @@ class Gallery:
             before = list(_levels(self.batch(entry, before=True)))
         after = list(_levels(self.batch(entry)))
         return _below(_row(before), _row(after)) if entry.photo == "all" else _row([before[0], *after])
+
+    def describe(self, entry: Entry) -> str:
+        """Describe a batch before and after the operations of an entry, in lines of at most 84 characters.
+
+        Parameters
+        ----------
+        entry : Entry
+            The entry.
+
+        Returns
+        -------
+        str
+            Types, shapes and, of labels, values.
+        """
+        describe = _described if entry.kind == "labels" else _kind
+        text = f"{describe(self.batch(entry, before=True))}\nbecomes {describe(self.batch(entry))}"
+        return "\n".join(part for line in text.splitlines() for part in wrap(line, 84, subsequent_indent="    "))
 
     def batch(self, entry: Entry, *, before: bool = False) -> Any:
         """Load the samples of an entry.
@@ -324,17 +341,6 @@ def _kind(batch: Any) -> str:
 
 def _described(batch: Any) -> str:
     return f"{_kind(batch)}\n{np.array2string(np.asarray(batch), precision=2, suppress_small=True)}"
-
-
-def _card(before: str, after: str) -> Image.Image:
-    lines = [
-        part for line in f"{before}\nbecomes {after}".splitlines() for part in wrap(line, 72, subsequent_indent="    ")
-    ]
-    card = Image.new("RGB", (_WIDTH, 24 * len(lines) + 2 * _GAP), "white")
-    draw = ImageDraw.Draw(card)
-    for number, line in enumerate(lines):
-        draw.text((_GAP, _GAP + 24 * number), line, font=ImageFont.load_default(18), fill="black")
-    return card
 
 
 def _boxed(pixels: NDArray[np.uint8], boxes: NDArray[np.float32]) -> NDArray[np.uint8]:
