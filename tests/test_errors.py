@@ -9,7 +9,11 @@ import pytest
 
 from gpubeton import errors
 
-CLASSES = [value for value in vars(errors).values() if inspect.isclass(value) and value.__module__ == errors.__name__]
+CLASSES = [
+    value
+    for value in vars(errors).values()
+    if inspect.isclass(value) and issubclass(value, BaseException) and value.__module__ == errors.__name__
+]
 
 
 def test_the_tree_in_the_documentation_is_the_tree_of_the_classes():

@@ -419,7 +419,9 @@ def test_bad_images_are_skipped_or_replaced(folder, fault_server, tmp_path, on_e
         (tmp_path / "a.index", {"containers": urls}),
     ):
         options = {"order": "sequential", "pipelines": whole, **more}
-        with pytest.raises(BadImageError, match=r"sample 5 of .*train-001\.tar: image: ") as raised:
+        with pytest.raises(
+            BadImageError, match=r"sample 5 of .*train-001\.tar, from byte [0-9,]+ on: image: "
+        ) as raised:
             list(opened(path, **options))
         assert raised.value.samples == (17,)
         with opened(path, on_error=on_error, **options) as loader:
