@@ -33,14 +33,14 @@ from benchmarks.results import DATA, RESULTS
 from benchmarks.table import save_and_draw
 
 _TURNS = 0.4  # share of the images that the second set has
-_TURN_EPOCHS = 1.5  # times as many
+_TURN_EPOCHS = 0.75  # times as many
 
 
 def main(
     train: Annotated[int, typer.Option(help="Number of images to train with.")] = 50_000,
     test: Annotated[int, typer.Option(help="Number of images to test with.")] = 40_000,
-    epochs: Annotated[int, typer.Option(help="Epochs of a training.")] = 2,
-    seeds: Annotated[int, typer.Option(min=2, help="Pairs of trainings.")] = 12,
+    epochs: Annotated[int, typer.Option(help="Epochs of a training.")] = 4,
+    seeds: Annotated[int, typer.Option(min=2, help="Pairs of trainings.")] = 10,
     fault_seeds: Annotated[int, typer.Option(min=1, help="Pairs of trainings for each planted mistake.")] = 1,
     photos: Annotated[int, typer.Option(min=1, help="Photos whose pixels are compared.")] = 40,
     data: Annotated[Path, typer.Option(help="Folder for the images, and for the trainings that are done.")] = DATA,
@@ -53,7 +53,7 @@ def main(
         Study(
             data / f"turns-{train}-{test}",
             PictureSet("turns", int(_TURNS * train), int(_TURNS * test)),
-            int(_TURN_EPOCHS * epochs),
+            max(1, round(_TURN_EPOCHS * epochs)),
         ),
     ]
     measured: dict[str, Any] = {"limits": LIMITS, "margins": MARGINS}
