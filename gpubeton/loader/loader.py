@@ -175,7 +175,9 @@ class Loader(FfcvSurface):
     -----
     UserWarning
         If a mask, or another field of images, does not follow the random crops and flips of an image, see
-        `gpubeton.fields.decoders.FollowImage`; if a pipeline hands out the bits of float16 numbers as int16, see
+        `gpubeton.fields.decoders.FollowImage`; if labels are not mixed as their images are, see
+        `gpubeton.transforms.ImageMixup`; if a random transform of torchvision gets whole batches, see
+        `gpubeton.transforms.ModuleWrapper`; if a pipeline hands out the bits of float16 numbers as int16, see
         `gpubeton.transforms.NormalizeImage`.
 
     Notes
