@@ -139,9 +139,12 @@ class FileList:
         """Give the path of a file."""
         return path_of(self.root, self._name(number))
 
-    def path_at(self, position: int) -> str:
-        """Give the path of the file that has a byte of all files, counted from the start of the first."""
-        return self.path(int(np.searchsorted(self.starts, position, "right")) - 1)
+    def path_at(self, position: int, number: int) -> str:
+        """Give the path of the file at a position: of file `number` if it begins there."""
+        # An empty file has the place of the one after it.
+        if not (number < len(self.starts) and self.starts[number] == position):
+            number = int(np.searchsorted(self.starts, position, "right")) - 1
+        return self.path(number)
 
     def _name(self, number: int) -> str:
         start = int(self.stops[number - 1]) if number else 0

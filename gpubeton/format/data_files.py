@@ -119,5 +119,5 @@ def origin_of(files: Sequence[DataFile], sample: int, offset: int | None = None)
         return "" if len(files) == 1 else f"sample {sample - file.first_sample} of {shown(file.path)}"
     place = int(split_offsets(np.array([offset], np.uint64))[1][0])
     if isinstance(file.identity, FileListIdentity):
-        return shown(file.identity.files.path_at(place))
+        return shown(file.identity.files.path_at(place, sample - file.first_sample))
     return f"sample {sample - file.first_sample} of {shown(file.path)}, from byte {place:,} on"

@@ -249,6 +249,23 @@ def test_a_bad_image_is_named_by_its_file(photos, tmp_path, kind):
     assert loader.reader.locate(3) == ((str(bad), 0) if kind == "folder" else (str(tmp_path / "train-000.tar"), 3))
 
 
+def test_an_empty_file_is_named_and_not_the_one_after_it(tmp_path):
+    for name in "ac":
+        Image.fromarray(picture(1, 30, 30)).save(tmp_path / f"{name}.jpg")
+    (tmp_path / "b.jpg").touch()
+    (tmp_path / "d.jpg").touch()
+    with pytest.warns(UserWarning, match="2 of 4 images have no header"):
+        loader = Loader(tmp_path, 4, num_workers=1, on_error="skip", drop_last=False, pipelines=pipelines())
+    assert [len(images) for (images,) in loader] == [2]
+    assert [reason.partition(": ")[0] for _, _, reason in loader.bad_samples] == [
+        str(tmp_path / "b.jpg"),
+        str(tmp_path / "d.jpg"),
+    ]
+    assert [loader.reader.locate(number)[0] for number in range(4)] == [
+        str(tmp_path / f"{name}.jpg") for name in "abcd"
+    ]
+
+
 def test_an_index_in_a_store_is_refused_with_what_to_do(photos):
     with pytest.raises(OptionError, match=r"s3://bucket/x\.index: expected a file of this machine.* may be copied"):
         index_source(open_source(photos), "s3://bucket/x.index")
