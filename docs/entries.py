@@ -162,6 +162,12 @@ ENTRIES = (
     ),
     Entry("ImageMixup", "ImageMixup(alpha=1.0, same_lambda=False)", "Mixing of samples", "all"),
     Entry("ImageCutMix", "ImageCutMix(alpha=1.0, same_lambda=False)", "Mixing of samples", "all"),
+    Entry(
+        "ImageMixupOrCutMix",
+        "ImageMixupOrCutMix(mixup_alpha=1.0, cutmix_alpha=1.0, same_lambda=False)",
+        "Mixing of samples",
+        "all",
+    ),
     Entry("Mosaic", "Mosaic(center=(0.25, 0.75))", "Mixing of samples", "all", note="Boxes, points and masks follow."),
     *(
         Entry(name, f"{_DECODE_LABEL}, {code}", "Mixing of samples", "all", "labels", note)
@@ -175,6 +181,11 @@ ENTRIES = (
                 "LabelCutMix",
                 "LabelCutMix(alpha=1.0, same_lambda=False, size=(144, 144))",
                 "Columns: own label, other label, share of the own, for the images of `ImageCutMix` above.",
+            ),
+            (
+                "LabelMixupOrCutMix",
+                "LabelMixupOrCutMix(mixup_alpha=1.0, cutmix_alpha=1.0, same_lambda=False, size=(144, 144))",
+                "Columns: own label, other label, share of the own, for the images of `ImageMixupOrCutMix` above.",
             ),
             (
                 "MixupToOneHot",

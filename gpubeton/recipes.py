@@ -70,8 +70,8 @@ def imagenet(training: Training, size: int | None = None, dtype: Any = "float16"
     """Make the images of a training on ImageNet.
 
     All take random crops and flips. What the original mixes is to be inserted at -3, before the normalization:
-    ``ImageMixup(0.2, True)`` or ``ImageCutMix(1.0, True)`` in "torchvision" and "A1"; the first with 0.1 in "A2" and
-    "A3", with 0.8 in "deit3".
+    ``ImageMixupOrCutMix(0.2, 1.0, True)`` in "torchvision" and "A1"; with 0.1 and 1.0 in "A2" and "A3", with 0.8 and
+    1.0 in "deit3".
 
     Parameters
     ----------

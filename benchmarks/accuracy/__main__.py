@@ -40,7 +40,7 @@ def main(
     train: Annotated[int, typer.Option(help="Number of images to train with.")] = 50_000,
     test: Annotated[int, typer.Option(help="Number of images to test with.")] = 40_000,
     epochs: Annotated[int, typer.Option(help="Epochs of a training.")] = 4,
-    seeds: Annotated[int, typer.Option(min=2, help="Pairs of trainings.")] = 10,
+    seeds: Annotated[int, typer.Option(min=2, help="Pairs of trainings.")] = 12,
     fault_seeds: Annotated[int, typer.Option(min=1, help="Pairs of trainings for each planted mistake.")] = 1,
     photos: Annotated[int, typer.Option(min=1, help="Photos whose pixels are compared.")] = 40,
     data: Annotated[Path, typer.Option(help="Folder for the images, and for the trainings that are done.")] = DATA,

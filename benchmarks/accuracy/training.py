@@ -22,7 +22,7 @@ def make_network(seed: int, classes: int, *, is_nudged: bool = False) -> nn.Modu
         convolution = nn.Conv2d(channels, features, 3, stride, 1, bias=False)
         return [convolution, nn.BatchNorm2d(features), nn.ReLU(inplace=True)]
 
-    layers = block(3, 16, 2) + block(16, 32, 2) + block(32, 64, 1) + block(64, 96, 2) + block(96, 96, 1)
+    layers = block(3, 16, 2) + block(16, 32, 2) + block(32, 64, 2) + block(64, 96, 1)
     network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(3), nn.Flatten(), nn.Linear(9 * 96, classes))
     if is_nudged:
         with torch.no_grad():

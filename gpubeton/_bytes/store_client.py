@@ -242,8 +242,9 @@ def _translate(
     status = int(match[1]) if match else 0
     where = f"{url}: {what} could not be had"
     if isinstance(error, FileNotFoundError) or status == 404:
+        kind = "bucket" if _NO_BUCKET.search(reason) else "object"
         return RemoteMissingError(
-            f"{url}: the store has no object of this name ({reason}). Check the bucket and the name, and that the "
+            f"{url}: the store has no {kind} of this name ({reason}). Check the bucket and the name, and that the "
             "endpoint and region are those of the bucket."
         )
     if isinstance(error, FileExistsError | _obstore().exceptions.AlreadyExistsError):
@@ -264,7 +265,7 @@ def _translate(
     may_be_refused = (400 <= status < 500 and status != 429) or (status == 0 and opened is None)
     if status in (401, 403) or (may_be_refused and (_NO_CREDENTIALS.search(answer) or _ROLE.search(reason))):
         return RemoteDeniedError(
-            f"{where}: {_described_credentials(remote)}, and the answer was: {reason}. {_CREDENTIALS}"
+            f"{where}: {_described_credentials(remote)}, and the answer was: {reason}. {_advice_on_credentials(url)}"
         )
     if status in (429, 503):
         return RemoteSlowDownError(
@@ -294,6 +295,7 @@ def _cause(url: str, error: Exception) -> Exception | None:
     return error if shown(url) == url else None
 
 
+_NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 _NO_CREDENTIALS = re.compile("ExpiredToken|InvalidToken|[Cc]redential")
 #: A request to the service that gives a machine, pod or task its role.
 _ROLE = re.compile(
@@ -315,11 +317,20 @@ _CAUSES = {
     "non-partial|Requested .* got|Range request not supported": "the server does not give parts of files as asked "
     "({reason}). It, or a proxy before it, has to support requests for ranges: use another, or download the file.",
 }
-_CREDENTIALS = (
-    "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN), GOOGLE_APPLICATION_CREDENTIALS, or "
-    "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY; RemoteOptions(profile=...) takes them from the files of "
-    "aws, RemoteOptions(anonymous=True) is for public buckets."
-)
+_CREDENTIALS = {
+    "s3": "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN), or RemoteOptions(profile=...) for "
+    "those of the files of aws",
+    "gs": "Set GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "Set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+
+
+def _advice_on_credentials(url: str) -> str:
+    """Tell where the credentials of a kind of store come from."""
+    scheme = url.partition(":")[0]
+    if scheme not in _CREDENTIALS:
+        return "Check that the address is right, and that its signature is valid until the end of the training."
+    return f"{_CREDENTIALS[scheme]}; RemoteOptions(anonymous=True) is for public buckets."
 
 
 def _described_credentials(remote: RemoteOptions) -> str:
@@ -500,7 +511,9 @@ def _files_of_aws(profile: str | None) -> Any:
         return Boto3CredentialProvider(session) if profile or session.get_credentials() else None
     except (BotoCoreError, ValueError) as error:
         name = profile or os.environ.get("AWS_PROFILE", "default")
-        raise OptionError(f"the profile {name!r} of aws gives no credentials: {error}. {_CREDENTIALS}") from error
+        raise OptionError(
+            f"the profile {name!r} of aws gives no credentials: {error}. {_advice_on_credentials('s3')}"
+        ) from error
 
 
 @cache

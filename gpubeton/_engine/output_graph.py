@@ -121,8 +121,10 @@ def _check_names(index: Index, pipelines: Mapping[str, Any]) -> None:
                     f"{index.title}: the pipeline {name!r} reads {pipeline.source!r}, but the file has {fields}"
                 )
         elif name not in index.names:
+            in_place = any(file.is_container for file in index.files)
+            no_labels = "A folder of images has labels if each class has its folder. " * (in_place and name == "label")
             raise NoSuchFieldError(
-                f"{index.title}: a pipeline for {name!r}, but the file has the fields {fields}. "
+                f"{index.title}: a pipeline for {name!r}, but the file has the fields {fields}. {no_labels}"
                 "For another output of one of them, use PipelineSpec(field, transforms=[...])."
             )
         elif pipeline is not None and (isinstance(pipeline, str) or not isinstance(pipeline, Sequence)):

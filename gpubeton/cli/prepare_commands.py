@@ -172,7 +172,10 @@ def fetch(
     from gpubeton.traversal_order.window import parts_of_host
 
     if is_container(url):
-        raise OptionError(f"{url}: no .beton file. Index its images, and fetch the index: gpubeton index -o NAME.index")
+        raise OptionError(
+            f"{url}: fetch is for .beton files. Loaders read tars in place, by an index, and keep what they read "
+            f"if they have a cache: gpubeton index {url} -o NAME.index, then Loader('NAME.index', ..., cache_dir=...)"
+        )
     if nodes is None and (host, hosts) != (None, None):
         raise OptionError("--host and --hosts are for a share; expected --nodes, as loaders have it in order_kwargs")
     index = Reader(url, field_classes(field)).index

@@ -252,6 +252,9 @@ Gather = Callable[[int], NDArray[np.uint8]]
 class RowDecoder(Operation):
     """A decoder that turns the metadata and the regions of a batch into one array, or a `Ragged`."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
     def accept_extent(self, max_size: int) -> None:
         """Learn the size of the longest region of the field in the whole file."""
         self._max_size: int | None = max_size

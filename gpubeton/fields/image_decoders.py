@@ -74,10 +74,11 @@ class ImageDecoder(Operation):
         if len(other):
             kind = "" if self.takes_any_kind else "RGB"
             raise PipelineError(
-                f"{type(self).__name__} only supports images of constant size, but there are images of "
-                f"{heights[0]} x {widths[0]} and of {heights[other[0]]} x {widths[other[0]]} (height x width). "
-                f"Begin the pipeline with a decoder that makes one size of them: {self._for_masks}"
-                f"RandomResizedCrop{kind}ImageDecoder((224, 224)) or CenterCrop{kind}ImageDecoder((224, 224))"
+                f"{type(self).__name__} (also the decoder of pipelines that have none) only supports images of "
+                f"constant size, but there are images of {heights[0]} x {widths[0]} and of {heights[other[0]]} x "
+                f"{widths[other[0]]} (height x width). Begin the pipeline with a decoder that makes one size of "
+                f"them: {self._for_masks}RandomResizedCrop{kind}ImageDecoder((224, 224)) or "
+                f"CenterCrop{kind}ImageDecoder((224, 224))"
             )
         return int(heights[0]), int(widths[0])
 

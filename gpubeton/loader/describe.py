@@ -134,7 +134,7 @@ def _explain(title: str, order: TraversalOrder, epoch: EpochConfig, plan: Plan, 
         *_explain_decoding(plan, resources, epoch.num_workers),
         *([] if resources.resident is None else [resources.resident.explain()]),
         *_explain_sharing(plan),
-        *_explain_entry_points(resources),
+        *_explain_entry_points(plan, resources),
         *resources.cache.explain(),
         *(output.explain() for output in plan.outputs),
         f"memory for batches: {batches / _MIB:.0f} MiB, and those that you hold",
@@ -215,14 +215,23 @@ def _explain_sharing(plan: Plan) -> list[str]:
     ]
 
 
-def _explain_entry_points(resources: Resources) -> list[str]:
-    """List the fields whose JPEGs are decoded only where a crop needs them."""
+def _explain_entry_points(plan: Plan, resources: Resources) -> list[str]:
+    """List the fields whose JPEGs are decoded only where a crop needs them, and on a CPU those whose are not."""
     late = f"; the first {BATCHES_WITHOUT_ENTRIES} batches of an epoch do without" if resources.gpu is None else ""
-    return [
+    lines = [
         f"  {name!r}: only what crops need of {points.summary}{late * points.comes_late}"
         for name, points in resources.entry_points.items()
         if points.summary
     ]
+    sources = {output.source.name: output.source for output in plan.outputs if isinstance(output, ImageOutput)}
+    if resources.gpu is None:
+        without = "JPEGs have no entry points, and are decoded from their beginning; gpubeton index makes some"
+        lines += [
+            f"  {name!r}: {without}"
+            for name, source in sources.items()
+            if name not in resources.entry_points and (source.column["mode"] == ImageMode.JPG).any()
+        ]
+    return lines
 
 
 def max_batch_bytes(plan: Plan) -> int:

@@ -26,7 +26,16 @@ from gpubeton.transforms.levels import (
     RandomPosterize,
     RandomSolarization,
 )
-from gpubeton.transforms.mixup import ImageCutMix, ImageMixup, LabelCutMix, LabelMixup, MixupToOneHot, Mosaic
+from gpubeton.transforms.mixup import (
+    ImageCutMix,
+    ImageMixup,
+    ImageMixupOrCutMix,
+    LabelCutMix,
+    LabelMixup,
+    LabelMixupOrCutMix,
+    MixupToOneHot,
+    Mosaic,
+)
 from gpubeton.transforms.module import ModuleWrapper
 from gpubeton.transforms.normalize import NormalizeImage
 from gpubeton.transforms.objects import TransformBoxes, TransformKeypoints
@@ -49,8 +58,10 @@ __all__ = [
     "Cutout",
     "ImageCutMix",
     "ImageMixup",
+    "ImageMixupOrCutMix",
     "LabelCutMix",
     "LabelMixup",
+    "LabelMixupOrCutMix",
     "MixupToOneHot",
     "ModuleWrapper",
     "Mosaic",

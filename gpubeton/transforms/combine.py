@@ -16,6 +16,7 @@ from gpubeton.transforms.checks import checked_type, image_size
 from gpubeton.transforms.color_jitter import RandomGrayscale
 from gpubeton.transforms.cutout import RandomErasing
 from gpubeton.transforms.levels import RandomSolarization
+from gpubeton.transforms.mixup import ImageMixing
 from gpubeton.transforms.step_transform import RowTransform, StepTransform
 from gpubeton.transforms.transform import Moves, Transform
 
@@ -45,9 +46,11 @@ class Combination(StepTransform):
                 isinstance(transform.value, str) or transform.count > 1
             )
             if is_other or not isinstance(transform, RowTransform):
+                mixes = " For mixup or CutMix: ImageMixupOrCutMix" * isinstance(transform, ImageMixing)
                 raise OptionError(
                     f"{name}: {transform!r} cannot be carried out at random; expected operations on the levels of "
-                    f"single images that keep their size: colors, flips, warps, policies, one rectangle of one color"
+                    f"single images that keep their size: colors, flips, warps, policies, one rectangle of one color."
+                    f"{mixes}"
                 )
 
     @property

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.state import State
 
 
-_MIXUP_NUMBERS, _CUTMIX_NUMBERS = range(2)  # `Transform.shared_numbers` of the two kinds
+_MIXUP_NUMBERS, _CUTMIX_NUMBERS, _EITHER_NUMBERS = range(3)  # `Transform.shared_numbers` of the kinds
 _LEAST = 2.0**-33  # replaces the random number 0, which has no logarithm: half of the next one
 
 
@@ -44,7 +44,7 @@ class Mixing(Transform):
         self.same_lambda = bool(same_lambda)
 
     @property
-    def mixing(self) -> tuple[int | None, float, bool]:
+    def mixing(self) -> tuple[Any, ...]:
         """What images and their labels have in common."""
         return self.shared_numbers, self.alpha, self.same_lambda
 
@@ -248,6 +248,118 @@ class LabelCutMix(LabelMixing):
             return _share_rows(1 - sides.prod(axis=1))
         top, left, bottom, right = _boxes(self.alpha, numbers, self.size).T
         return _share_rows(1 - (bottom - top) * (right - left) / (self.size[0] * self.size[1]))
+
+
+class EitherMixing(Mixing):
+    """Base of the operations that are mixup or CutMix, as it is drawn for each sample, or once for a batch."""
+
+    shared_numbers: ClassVar[int | None] = _EITHER_NUMBERS
+    _mixup: Mixing
+    _cutmix: Mixing
+
+    def __init__(self, mixup_alpha: float, cutmix_alpha: float, same_lambda: bool, p_cutmix: float) -> None:
+        name = type(self).__name__
+        self.mixup_alpha = check_number(f"{name}: mixup_alpha", mixup_alpha, positive=True)
+        self.cutmix_alpha = check_number(f"{name}: cutmix_alpha", cutmix_alpha, positive=True)
+        self.same_lambda = bool(same_lambda)
+        self.p_cutmix = check_probability(f"{name}: p_cutmix", p_cutmix)
+
+    @property
+    def mixing(self) -> tuple[Any, ...]:
+        return self.shared_numbers, self.mixup_alpha, self.cutmix_alpha, self.same_lambda, self.p_cutmix
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[Any]:
+        later, cuts = self._split(uniform, count)
+        pasted, mixed = self._cutmix.draw(later, count, state), self._mixup.draw(later, count, state)
+        draw: NDArray[Any] = np.where(cuts[:, None], pasted, mixed)
+        return draw
+
+    def _split(self, uniform: Uniform, size: int) -> tuple[Uniform, NDArray[np.bool_]]:  # cuts: (N,)
+        """Decide with the first number of each sample whether it is CutMix; leave the numbers after it."""
+
+        def later(count: int, rows: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
+            return uniform(1 + count, rows)[:, 1:]
+
+        return later, _mixing_numbers(uniform, size, 1, self.same_lambda)[:, 0] < self.p_cutmix
+
+
+class ImageMixupOrCutMix(EitherMixing, ImageMixing):
+    """Mix each image with the one before it in the batch, by mixup or by CutMix.
+
+    Belongs together with `LabelMixupOrCutMix` of the same arguments in the pipeline of the labels: it draws the same.
+
+    Parameters
+    ----------
+    mixup_alpha, cutmix_alpha : float
+        The `alpha` of `ImageMixup` and of `ImageCutMix`.
+    same_lambda : bool
+        Whether all of a batch are mixed alike: by the same of the two, with the same share or box.
+    p_cutmix : float
+        Probability of CutMix, 0 to 1; of mixup otherwise.
+
+    Notes
+    -----
+    The choice of timm's ``Mixup``, whose ``switch_prob`` is `p_cutmix`, and of torchvision's
+    ``RandomChoice([MixUp(...), CutMix(...)])``: both draw once for a batch, ``same_lambda=True``.
+
+    `DrawnParameters` has, for each image, ``cutmix``, bool (N,), and as for `ImageCutMix` ``partner``, ``share`` and
+    ``box``, which in mixup is the whole image.
+
+    Examples
+    --------
+    >>> images = np.array([[[[100] * 3] * 2], [[[200] * 3] * 2]], "uint8")
+    >>> mixes = np.array([[1, 0, 0, 1, 1, 2], [0, 16384, 0, 0, 1, 2]], "int32")  # a pasted pixel, and a mean
+    >>> ImageMixupOrCutMix(0.2, 1.0, False).apply(images, mixes)[:, 0, :, 0].tolist()
+    [[100, 200], [150, 150]]
+    """
+
+    def __init__(self, mixup_alpha: float, cutmix_alpha: float, same_lambda: bool, p_cutmix: float = 0.5) -> None:
+        super().__init__(mixup_alpha, cutmix_alpha, same_lambda, p_cutmix)
+        self._mixup, self._cutmix = ImageMixup(mixup_alpha, same_lambda), ImageCutMix(cutmix_alpha, same_lambda)
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        later, cuts = self._split(uniform, count)
+        mixed, pasted = self._mixup.drawn(later, count, state), self._cutmix.drawn(later, count, state)
+        box = np.where(cuts[:, None], pasted["box"], (0, 0, *image_size(self, state, any_channels=True)))
+        share = np.where(cuts, pasted["share"], mixed["share"])
+        return {"cutmix": cuts, "partner": mixed["partner"], "share": share, "box": box}
+
+
+class LabelMixupOrCutMix(EitherMixing, LabelMixing):
+    """Turn labels into what becomes of them in `ImageMixupOrCutMix`: own label, other label and share of the own.
+
+    Parameters
+    ----------
+    mixup_alpha, cutmix_alpha, same_lambda, p_cutmix
+        As for the images.
+    size : tuple of int, optional
+        Height and width of the images in pixels, as for `LabelCutMix`.
+
+    Notes
+    -----
+    float32 of shape (N, 3), as `LabelMixup` leaves. `MixupToOneHot` makes vectors of them. The choice is that of timm
+    and torchvision, see `ImageMixupOrCutMix`.
+
+    `DrawnParameters` has, for each label, ``partner`` and ``share``, as for `ImageMixup`.
+
+    Examples
+    --------
+    >>> labels = np.array([[3], [7]])
+    >>> LabelMixupOrCutMix(0.2, 1.0, False).apply(labels, np.array([[1, 0.75], [0, 1.0]])).tolist()
+    [[3.0, 7.0, 0.75], [7.0, 3.0, 1.0]]
+    """
+
+    def __init__(
+        self,
+        mixup_alpha: float,
+        cutmix_alpha: float,
+        same_lambda: bool,
+        p_cutmix: float = 0.5,
+        size: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__(mixup_alpha, cutmix_alpha, same_lambda, p_cutmix)
+        self.size = None if size is None else check_size("LabelMixupOrCutMix: size", size, takes_one=False)
+        self._mixup, self._cutmix = LabelMixup(mixup_alpha, same_lambda), LabelCutMix(cutmix_alpha, same_lambda, size)
 
 
 class MixupToOneHot(Transform):

@@ -194,9 +194,12 @@ def _call(
         result: Any = None
         where = " ".join(["PerSample, sample", *map(str, number)])
         try:
-            result = np.asarray(function(samples[row], np.random.Generator(np.random.Philox(key=key))))
+            result = function(samples[row], np.random.Generator(np.random.Philox(key=key)))
+            result = np.asarray(result)
         except Exception as error:
-            raise OperationError(f"{where}: {type(error).__name__}: {error}") from error
+            several = " The function returned a tuple; expected one array: each output of a batch has a pipeline"
+            text = f"{type(error).__name__}: {error}{several * isinstance(result, tuple)}"
+            raise OperationError(f"{where}: {text}") from error
         if result.shape != results.shape[1:] or result.dtype != results.dtype:
             raise OperationError(
                 f"{where}: the function returned {result.dtype} {result.shape}; expected "

@@ -185,7 +185,7 @@ def test_a_pipeline_of_no_field_is_refused_with_the_names_that_there_are(photos,
     ("pipelines", "message"),
     [
         ([[ToTensor()]], "pipelines .*list.*dict"),
-        ({}, "constant size"),
+        ({}, "SimpleRGBImageDecoder .also the decoder of pipelines that have none. .*constant size"),
         ({"label": IntDecoder()}, r"the pipeline of 'label' is .*IntDecoder.*; expected a list"),
         ({"image": [IntDecoder(), ToTensor()]}, "IntDecoder.* RGBImageField"),
         ({"label": [CenterCropRGBImageDecoder((4, 4), 1)]}, "IntField.* IntDecoder"),

@@ -8,8 +8,10 @@ from gpubeton.loader import Loader
 from gpubeton.transforms import (
     ImageCutMix,
     ImageMixup,
+    ImageMixupOrCutMix,
     LabelCutMix,
     LabelMixup,
+    LabelMixupOrCutMix,
     ToTensor,
     ToTorchImage,
 )
@@ -39,6 +41,8 @@ def plain(path):
         (ImageMixup(0.5, False), LabelMixup(0.5, False)),
         (ImageMixup(0.5, True), LabelMixup(0.5, True)),
         (ImageCutMix(1.0, False), LabelCutMix(1.0, False, (48, 64))),
+        (ImageMixupOrCutMix(0.5, 1.0, False, 0), LabelMixupOrCutMix(0.5, 1.0, False, 0)),
+        (ImageMixupOrCutMix(0.5, 1.0, False, 1), LabelMixupOrCutMix(0.5, 1.0, False, 1, (48, 64))),
     ],
 )
 def test_images_and_labels_of_a_loader_are_mixed_alike(raw_photos, image, label):
@@ -48,7 +52,7 @@ def test_images_and_labels_of_a_loader_are_mixed_alike(raw_photos, image, label)
             own, other, share = mixed.double().T
             first, second = (originals[(labels / 10).long()] for labels in (own, other))
             result = images.permute(0, 2, 3, 1).double()
-            if isinstance(image, ImageMixup):
+            if isinstance(image, ImageMixup) or getattr(image, "p_cutmix", 1) == 0:
                 weight = share[:, None, None, None]
                 assert torch.equal(result, torch.floor(weight * first + (1 - weight) * second))
             else:

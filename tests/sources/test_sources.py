@@ -17,8 +17,9 @@ from PIL import Image
 from gpubeton._sources import find_files
 from gpubeton._sources.source import Labels
 from gpubeton.dataset import Settings, convert, open_source, recognise
-from gpubeton.errors import OptionError
+from gpubeton.errors import NoSuchFieldError, OptionError
 from gpubeton.format.dataset import expand_braces
+from gpubeton.loader import Loader
 from gpubeton.reader import Reader
 from tests.picture_folders import write_folder, write_picture, write_tar
 from tests.small_files import picture
@@ -41,6 +42,8 @@ def test_a_folder_of_images_without_classes_has_no_labels_and_one_with_nothing_i
     write_picture(tmp_path / "a.png", 2)
     source = open_source(tmp_path)
     assert (len(source), source.fields, source.class_names) == (2, {}, None)
+    with pytest.raises(NoSuchFieldError, match=r"the fields 'image'\. .* has labels if each class has its folder"):
+        Loader(tmp_path, 1, pipelines={"label": None})
     done = convert(source, tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1)
     assert Reader(done.path).field_names == ["image"]
 

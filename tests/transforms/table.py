@@ -12,8 +12,10 @@ from gpubeton.transforms import (
     Cutout,
     ImageCutMix,
     ImageMixup,
+    ImageMixupOrCutMix,
     LabelCutMix,
     LabelMixup,
+    LabelMixupOrCutMix,
     Mosaic,
     RandAugment,
     RandomAdjustSharpness,
@@ -94,8 +96,20 @@ LEVELS = [
 ]
 #: What happens to an image has to do with its own sample only.
 ALONE = [*WINDOWS, *GEOMETRY, *BLENDS, *LEVELS]
-IMAGE_MIXES = [ImageMixup(0.4, False), ImageMixup(0.4, True), ImageCutMix(1.0, False), ImageCutMix(1.0, True)]
-LABEL_MIXES = [LabelMixup(0.4, False), LabelMixup(0.4, True), LabelCutMix(1.0, False), LabelCutMix(1.0, True, (20, 30))]
+IMAGE_MIXES = [
+    ImageMixup(0.4, False),
+    ImageMixup(0.4, True),
+    ImageCutMix(1.0, False),
+    ImageCutMix(1.0, True),
+    ImageMixupOrCutMix(0.4, 1.0, False),
+]
+LABEL_MIXES = [
+    LabelMixup(0.4, False),
+    LabelMixup(0.4, True),
+    LabelCutMix(1.0, False),
+    LabelCutMix(1.0, True, (20, 30)),
+    LabelMixupOrCutMix(0.4, 1.0, False),
+]
 MOSAICS = [Mosaic(0.8), Mosaic(center=(0, 1))]
 IMAGE_TRANSFORMS = [*ALONE, *IMAGE_MIXES, *MOSAICS]
 #: They take a probability as the next argument.

@@ -135,6 +135,8 @@ def test_three_augment_is_one_of_three():
 def test_operations_that_are_no_steps_are_refused(operation):
     with pytest.raises(OptionError, match=r"RandomOrder: .* cannot be carried out at random; expected"):
         RandomOrder([operation])
+    with pytest.raises(OptionError, match=r"For mixup or CutMix: ImageMixupOrCutMix$"):
+        RandomChoice([ImageMixup(1, False)])
 
 
 def test_arguments_out_of_range_are_refused():

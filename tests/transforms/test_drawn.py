@@ -17,8 +17,10 @@ from gpubeton.transforms import (
     Cutout,
     ImageCutMix,
     ImageMixup,
+    ImageMixupOrCutMix,
     LabelCutMix,
     LabelMixup,
+    LabelMixupOrCutMix,
     Mosaic,
     PerSample,
     RandAugment,
@@ -162,6 +164,13 @@ def pasted(partner, share, box):
     return images
 
 
+def mixed_or_pasted(cutmix, partner, share, box):
+    assert cutmix.any()
+    assert (box[~cutmix] == [0, 0, *SIZE]).all()
+    box, area = np.where(cutmix[:, None], box, 0), np.where(cutmix, share, 1)
+    return np.where(cutmix[:, None, None, None], pasted(partner, area, box), mixed(partner, share))
+
+
 def tiled(partner, box):
     images = np.full_like(IMAGES, 7)
     for image, others, boxes in zip(images, partner.tolist(), box.tolist(), strict=True):
@@ -209,6 +218,7 @@ CASES = [
     (ImageMixup(0.5, False), mixed),
     (ImageMixup(0.5, True), mixed),
     (ImageCutMix(1.0, False), pasted),
+    (ImageMixupOrCutMix(0.5, 1.0, False), mixed_or_pasted),
     (Mosaic(0.8), tiled),
 ]  # fmt: skip
 
@@ -245,7 +255,7 @@ def test_every_operation_that_draws_has_been_done_again():
         and transform.is_random
     }
     assert drawing - {type(operation) for operation, _ in CASES} == {
-        *(LabelMixup, LabelCutMix, PerSample),
+        *(LabelMixup, LabelCutMix, LabelMixupOrCutMix, PerSample),
         # Their own tests do them again, and the one of images that are square.
         *(AugMix, RandomApply, RandomChoice, RandomOrder, ThreeAugment, RandomQuarterTurn, TimmAugment),
     }
@@ -256,6 +266,7 @@ def test_labels_are_mixed_as_their_images():
     for mix_images, mix_labels in (
         (ImageMixup(0.4, False), LabelMixup(0.4, False)),
         (ImageCutMix(1, False), LabelCutMix(1, False, SIZE)),
+        (ImageMixupOrCutMix(0.4, 1, False), LabelMixupOrCutMix(0.4, 1, False, size=SIZE)),
     ):
         of_image, of_label = mix_images.drawn(uniform, COUNT, NHWC), mix_labels.drawn(uniform, COUNT, label)
         assert of_image["partner"].tolist() == of_label["partner"].tolist()

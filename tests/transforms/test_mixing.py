@@ -10,8 +10,10 @@ from gpubeton.transforms import (
     Cutout,
     ImageCutMix,
     ImageMixup,
+    ImageMixupOrCutMix,
     LabelCutMix,
     LabelMixup,
+    LabelMixupOrCutMix,
     MixupToOneHot,
     RandomHorizontalFlip,
     ToTensor,
@@ -34,6 +36,8 @@ PAIRS = [
     (ImageMixup(0.4, True), LabelMixup(0.4, True)),
     (ImageCutMix(1.0, False), LabelCutMix(1.0, False, (20, 30))),
     (ImageCutMix(1.0, True), LabelCutMix(1.0, True, (20, 30))),
+    (ImageMixupOrCutMix(0.4, 1.0, False), LabelMixupOrCutMix(0.4, 1.0, False, size=(20, 30))),
+    (ImageMixupOrCutMix(0.4, 1.0, True), LabelMixupOrCutMix(0.4, 1.0, True, size=(20, 30))),
 ]
 IMAGE_OPERATIONS = [image for image, _ in PAIRS]
 LABEL_OPERATIONS = [label for _, label in PAIRS]
@@ -114,12 +118,18 @@ def test_images_and_labels_of_different_fields_are_mixed_alike(image, label, ten
     assert rows.dtype == np.float32
     assert np.array_equal(rows[:, 0], LABELS[:, 0])
     assert np.array_equal(rows[:, 1], np.roll(LABELS[:, 0], 1))
+    is_mean = (mixed == np.floor(mixup(IMAGES.astype(float), rows[:, 2].astype(float)))).all(axis=(1, 2, 3))
+    shares = (mixed == IMAGES).all(axis=3).mean(axis=(1, 2))  # no two of these random pixels are alike
+    is_cut = np.isclose(shares, rows[:, 2], atol=1e-6) & ~is_mean
     if isinstance(image, ImageMixup):
-        assert np.array_equal(mixed, np.floor(mixup(IMAGES.astype(float), rows[:, 2].astype(float))))
-    else:
-        shares = (mixed == IMAGES).all(axis=3).mean(axis=(1, 2))
-        assert np.allclose(shares, rows[:, 2], atol=1e-6)  # no two of these random pixels are alike
+        assert is_mean.all()
+    elif isinstance(image, ImageCutMix) or image.same_lambda:  # the last sample draws CutMix
+        assert is_cut.all()
         assert 0.05 < shares.min() < 0.95
+    else:
+        assert (is_mean | is_cut).all()
+        assert is_mean.any()
+        assert is_cut.any()
 
 
 @pytest.mark.parametrize(("image", "label"), PAIRS)
@@ -148,6 +158,18 @@ def test_with_the_same_lambda_all_of_a_batch_are_mixed_as_its_last():
         assert len(set(separate)) == COUNT
     boxes = ImageCutMix(1.0, True).draw(numbers, 20_000, NHWC)[:, TOP:]
     assert (boxes == boxes[0]).all()
+
+
+def test_either_mixing_chooses_cutmix_as_often_as_asked():
+    for p_cutmix, same_lambda in ((0.0, False), (0.3, False), (1.0, False), (0.5, True)):
+        mixes = ImageMixupOrCutMix(0.4, 1.0, same_lambda, p_cutmix).draw(numbers, 20_000, NHWC)
+        is_cut = mixes[:, WEIGHT] == 0
+        is_whole = (mixes[:, TOP:] == [0, 0, 20, 30]).all(axis=1)
+        assert (is_cut | is_whole).all()
+        if same_lambda:
+            assert (mixes[:, WEIGHT:] == mixes[0, WEIGHT:]).all()
+        else:
+            assert abs((is_cut & ~is_whole).mean() - 0.97 * p_cutmix) < 0.03 * (p_cutmix > 0) + 1e-9
 
 
 def test_sharing_does_not_move_the_numbers_of_other_operations():

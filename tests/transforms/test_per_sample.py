@@ -75,8 +75,13 @@ def test_errors_name_the_sample(file):
     def wrong(image, generator):
         return image[:3]
 
-    with pytest.raises(OperationError, match="sample 0: LookupError: no such word"):
+    def several(image, generator):
+        return image, 3
+
+    with pytest.raises(OperationError, match=r"sample 0: LookupError: no such word(?! The function)"):
         outputs(file, PerSample(fails))
+    with pytest.raises(OperationError, match=r"sample 0: .*returned a tuple; expected one array"):
+        outputs(file, PerSample(several))
     with pytest.raises(OperationError, match=r"sample 0: .*uint8 \(3, 8, 3\); expected uint8 \(8, 8, 3\)"):
         outputs(file, PerSample(wrong))
 
