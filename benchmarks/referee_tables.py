@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.harness.timing import Lap, median_rate, ratios
 from benchmarks.markdown import provenance, row, rule, spread
 
-__all__ = ["LEAST_UTILIZATION", "draw_accelerators", "draw_machines", "draw_random", "fed"]
+__all__ = ["LEAST_UTILIZATION", "draw_accelerators", "draw_imread", "draw_machines", "draw_random", "fed"]
 
 LEAST_UTILIZATION = 0.9  # MLPerf Storage, ResNet-50
 _STORED = {"jpg": "JPEG", "imagenet": "JPEG", "evaluation": "JPEG, evaluation", "raw": "raw"}
@@ -68,6 +68,20 @@ def draw_random(result: dict[str, Any]) -> str:
         lines.append(row([f"{run['workers']}, {run['batch_size']}", *(rates.get(name, "") for name in loaders)]))
     facts = f"images/s of {result['images']:,} images of noise, 250 × 250; {result['rounds']} epochs in alternation."
     return "\n".join([*lines, "", f"{facts} {provenance(result)}"])
+
+
+def draw_imread(result: dict[str, Any]) -> str:
+    """Draw images per second of decoders alone."""
+    laps = {name: [Lap(**lap) for lap in its_laps] for name, its_laps in result["decoders"].items()}
+    lines = [row(["decoder", "images/s", "× gpubeton"]), rule(2)]
+    for name, its_laps in laps.items():
+        rates = spread([lap.images_per_second for lap in its_laps])
+        lines.append(
+            row([f"{name} {result['versions'][name]}", rates, spread(ratios(its_laps, laps["gpubeton"]), "{:.2f}")])
+        )
+    corpus = result["corpus"]
+    photos = f"{corpus['images']:,} photos of {corpus['image_bytes'] / corpus['images'] / 1000:.0f} kB"
+    return "\n".join([*lines, "", f"{photos}, in memory; one thread; {result['runs']} runs. {provenance(result)}"])
 
 
 def draw_machines(results: Path) -> str:

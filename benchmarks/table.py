@@ -23,7 +23,7 @@ from benchmarks.harness.timing import Lap, cpu_ratios, median_cpu, median_rate, 
 from benchmarks.markdown import provenance, row, rule, spread
 from benchmarks.order_tables import draw_hosts, draw_label_pairs, draw_mixing, draw_mixture
 from benchmarks.recipe_tables import draw_operations, draw_opponents, draw_recipes
-from benchmarks.referee_tables import draw_accelerators, draw_machines, draw_random
+from benchmarks.referee_tables import draw_accelerators, draw_imread, draw_machines, draw_random
 from benchmarks.remote_table import draw_in_place, draw_remote
 from benchmarks.results import RESULTS, latest, save
 from benchmarks.user_tables import draw_reading, draw_size, draw_writing
@@ -358,6 +358,7 @@ _TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "compare": ("compare", _compare),
     "accelerators": ("accelerators", draw_accelerators),
     "random": ("random", draw_random),
+    "imread": ("imread", draw_imread),
     "open_index": ("open_index", _open_index),
     "index_memory": ("index_memory", _index_memory),
     "memory": ("memory", _memory),

@@ -6,6 +6,7 @@ their random numbers, so that the pipelines of images and labels draw the same. 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -254,8 +255,6 @@ class EitherMixing(Mixing):
     """Base of the operations that are mixup or CutMix, as it is drawn for each sample, or once for a batch."""
 
     shared_numbers: ClassVar[int | None] = _EITHER_NUMBERS
-    _mixup: Mixing
-    _cutmix: Mixing
 
     def __init__(self, mixup_alpha: float, cutmix_alpha: float, same_lambda: bool, p_cutmix: float) -> None:
         name = type(self).__name__
@@ -268,13 +267,17 @@ class EitherMixing(Mixing):
     def mixing(self) -> tuple[Any, ...]:
         return self.shared_numbers, self.mixup_alpha, self.cutmix_alpha, self.same_lambda, self.p_cutmix
 
+    @abstractmethod
+    def parts(self) -> tuple[Mixing, Mixing]:
+        """Give mixup and CutMix."""
+
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[Any]:
-        later, cuts = self._split(uniform, count)
-        pasted, mixed = self._cutmix.draw(later, count, state), self._mixup.draw(later, count, state)
+        later, cuts = self.split(uniform, count)
+        mixed, pasted = (part.draw(later, count, state) for part in self.parts())
         draw: NDArray[Any] = np.where(cuts[:, None], pasted, mixed)
         return draw
 
-    def _split(self, uniform: Uniform, size: int) -> tuple[Uniform, NDArray[np.bool_]]:  # cuts: (N,)
+    def split(self, uniform: Uniform, size: int) -> tuple[Uniform, NDArray[np.bool_]]:  # cuts: (N,)
         """Decide with the first number of each sample whether it is CutMix; leave the numbers after it."""
 
         def later(count: int, rows: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
@@ -315,11 +318,13 @@ class ImageMixupOrCutMix(EitherMixing, ImageMixing):
 
     def __init__(self, mixup_alpha: float, cutmix_alpha: float, same_lambda: bool, p_cutmix: float = 0.5) -> None:
         super().__init__(mixup_alpha, cutmix_alpha, same_lambda, p_cutmix)
-        self._mixup, self._cutmix = ImageMixup(mixup_alpha, same_lambda), ImageCutMix(cutmix_alpha, same_lambda)
+
+    def parts(self) -> tuple[Mixing, Mixing]:
+        return ImageMixup(self.mixup_alpha, self.same_lambda), ImageCutMix(self.cutmix_alpha, self.same_lambda)
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        later, cuts = self._split(uniform, count)
-        mixed, pasted = self._mixup.drawn(later, count, state), self._cutmix.drawn(later, count, state)
+        later, cuts = self.split(uniform, count)
+        mixed, pasted = (part.drawn(later, count, state) for part in self.parts())
         box = np.where(cuts[:, None], pasted["box"], (0, 0, *image_size(self, state, any_channels=True)))
         share = np.where(cuts, pasted["share"], mixed["share"])
         return {"cutmix": cuts, "partner": mixed["partner"], "share": share, "box": box}
@@ -359,7 +364,10 @@ class LabelMixupOrCutMix(EitherMixing, LabelMixing):
     ) -> None:
         super().__init__(mixup_alpha, cutmix_alpha, same_lambda, p_cutmix)
         self.size = None if size is None else check_size("LabelMixupOrCutMix: size", size, takes_one=False)
-        self._mixup, self._cutmix = LabelMixup(mixup_alpha, same_lambda), LabelCutMix(cutmix_alpha, same_lambda, size)
+
+    def parts(self) -> tuple[Mixing, Mixing]:
+        mixup = LabelMixup(self.mixup_alpha, self.same_lambda)
+        return mixup, LabelCutMix(self.cutmix_alpha, self.same_lambda, self.size)
 
 
 class MixupToOneHot(Transform):

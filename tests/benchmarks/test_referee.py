@@ -15,7 +15,7 @@ import pytest
 import typer
 from PIL import Image
 
-from benchmarks import accelerators, landscape
+from benchmarks import accelerators, imread, landscape
 from benchmarks.contenders.process import Contender
 from benchmarks.harness import accelerators as simulation
 from benchmarks.referee_tables import fed
@@ -109,6 +109,20 @@ def test_the_plugin_decodes_as_imread_benchmark_asks(tmp_path, monkeypatch):
     assert (pixels.dtype, pixels.shape, pixels.flags.c_contiguous) == (np.uint8, (40, 60, 3), True)
     assert np.abs(pixels.astype(int) - np.asarray(Image.open(path), int)).mean() < 1
     assert decoder.name == decoder.package_name == "gpubeton"
+
+
+def test_decoders_alone_take_turns_and_one_that_is_missing_is_left_out(tmp_path, monkeypatch):
+    missing = ("none", "module_that_nobody_has", lambda: None)
+    monkeypatch.setattr(
+        imread, "DECODERS", {**{name: imread.DECODERS[name] for name in ("gpubeton", "Pillow")}, "Missing": missing}
+    )
+    imread.main(images=4, runs=2, data=tmp_path / "data", results=tmp_path / "results")
+    decoders = (latest("imread", tmp_path / "results") or {})["decoders"]
+    assert {name: [lap["images"] for lap in laps] for name, laps in decoders.items()} == {
+        "gpubeton": [4, 4],
+        "Pillow": [4, 4],
+    }
+    assert "| gpubeton " in fill("<!-- table: imread -->\n<!-- end of table -->", tmp_path / "results")
 
 
 def test_a_text_to_send_has_the_table_and_the_result_and_no_path_of_the_user():
