@@ -106,7 +106,6 @@ def test_a_name_that_leaves_the_folder_is_refused(served, tmp_path, name):
 def test_a_server_without_versions_is_named_and_a_file_of_this_machine_needs_no_cache(served, tmp_path, fault_server):
     path = write_photos(tmp_path / "a.beton", 4)
     assert "expected a URL" in fetch(str(path), tmp_path / "cache", code=2)
-    assert "Loaders read tars in place" in fetch("s3://bucket/a.tar", tmp_path / "cache", code=2)
     assert not (tmp_path / "cache").exists()
     served("a.beton")
     fault_server.always = Fault(headers={"ETag": ""})

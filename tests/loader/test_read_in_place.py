@@ -381,7 +381,7 @@ def test_the_command_explains_an_index(photos, tmp_path):
         done = run(command, tmp_path / "a.index", *options, code=2)
         assert "a.index: an index, which a loader reads, Loader(" in " ".join(done.output.split())
     done = run("fetch", "s3://bucket/a.tar", "--cache-dir", tmp_path, code=2)
-    assert "s3://bucket/a.tar: no .beton file. Index its images" in " ".join(done.output.split())
+    assert "s3://bucket/a.tar: fetch is for .beton files. Loaders read tars in place" in " ".join(done.output.split())
 
 
 def test_the_summary_of_an_index_counts_files_that_are_no_jpegs(tmp_path):
