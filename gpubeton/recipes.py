@@ -40,7 +40,7 @@ class Recipe(list[Operation]):
     --------
     >>> labels()
     Recipe([
-        IntDecoder,
+        IntDecoder(),
         ToTensor(),
         Squeeze(dims=(1,)),
     ])
