@@ -90,7 +90,9 @@ def main(
             decode(content)
         return images
 
-    laps = race({name: partial(time_lap, partial(run, decode)) for name, decode in decoders.items()}, runs)
+    timed = {name: partial(time_lap, partial(run, decode)) for name, decode in decoders.items()}
+    with console.status("") as status:
+        laps = race(timed, runs, lambda name: status.update(f"{runs} runs of each decoder: {name}"))
     measured = {
         "corpus": corpus.facts["jpg"],
         "runs": runs,
