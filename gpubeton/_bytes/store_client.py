@@ -242,7 +242,7 @@ def _translate(
     status = int(match[1]) if match else 0
     where = f"{url}: {what} could not be had"
     if isinstance(error, FileNotFoundError) or status == 404:
-        kind = "bucket" if _NO_BUCKET.search(reason) else "object"
+        kind = "bucket" if _NO_BUCKET.search(answer) else "object"
         return RemoteMissingError(
             f"{url}: the store has no {kind} of this name ({reason}). Check the bucket and the name, and that the "
             "endpoint and region are those of the bucket."

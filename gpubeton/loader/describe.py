@@ -218,10 +218,11 @@ def _explain_sharing(plan: Plan) -> list[str]:
 def _explain_entry_points(plan: Plan, resources: Resources) -> list[str]:
     """List the fields whose JPEGs are decoded only where a crop needs them, and on a CPU those whose are not."""
     late = f"; the first {BATCHES_WITHOUT_ENTRIES} batches of an epoch do without" if resources.gpu is None else ""
+    summaries = {name: points.summary for name, points in resources.entry_points.items()}
     lines = [
-        f"  {name!r}: only what crops need of {points.summary}{late * points.comes_late}"
-        for name, points in resources.entry_points.items()
-        if points.summary
+        f"  {name!r}: only what crops need of {summary}{late * resources.entry_points[name].comes_late}"
+        for name, summary in summaries.items()
+        if summary
     ]
     sources = {output.source.name: output.source for output in plan.outputs if isinstance(output, ImageOutput)}
     if resources.gpu is None:
@@ -229,7 +230,7 @@ def _explain_entry_points(plan: Plan, resources: Resources) -> list[str]:
         lines += [
             f"  {name!r}: {without}"
             for name, source in sources.items()
-            if name not in resources.entry_points and (source.column["mode"] == ImageMode.JPG).any()
+            if not summaries.get(name) and (source.column["mode"] == ImageMode.JPG).any()
         ]
     return lines
 

@@ -191,6 +191,8 @@ def test_faults_that_stay_are_errors_that_name_the_object(store, fault, error, f
     with pytest.raises(error, match=fact) as raised:
         source.load(START, SIZE)
     assert store[1] in str(raised.value)
+    if error is RemoteDeniedError:
+        assert ("AWS_ACCESS_KEY_ID" in str(raised.value)) == store[1].startswith("s3")
     assert len(store[0].requests) < 60
 
 

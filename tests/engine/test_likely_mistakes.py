@@ -25,8 +25,10 @@ from gpubeton.transforms import (
     Cutout,
     ImageCutMix,
     ImageMixup,
+    ImageMixupOrCutMix,
     LabelCutMix,
     LabelMixup,
+    LabelMixupOrCutMix,
     NormalizeImage,
     PerSample,
     RandomHorizontalFlip,
@@ -140,6 +142,7 @@ def test_errors_of_gray_images_recommend_to_follow_and_never_a_decoder_of_colors
 # --- mixing ----------------------------------------------------------------------------------------------------------
 
 MIXUP = ImageMixup(0.2, True)
+EITHER = ImageMixupOrCutMix(0.2, 1.0, True)
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +169,7 @@ def warnings_of_mixing(file, image, label, **more):
         ([MIXUP], [LabelCutMix(0.2, True)], ["ImageMixup", "LabelCutMix"]),
         ([ImageCutMix(1.0, True)], (), ["ImageCutMix", "'label' has none"]),
         ([MIXUP, ImageCutMix(1.0, True)], [LabelMixup(0.2, True)], ["ImageCutMix"]),
+        ([EITHER], [LabelMixupOrCutMix(0.2, 1.0, True, 0.3)], ["p_cutmix=0.5", "p_cutmix=0.3"]),
         ([], [LabelMixup(0.2, True)], ["LabelMixup", "'image' has none"]),
     ],
 )
@@ -182,6 +186,7 @@ def test_labels_that_are_not_mixed_as_the_images_are_cause_a_warning(labeled, im
         ([MIXUP], None, {}),  # there are no labels
         ([MIXUP], (), {"drawn": DrawnParameters("image")}),  # the loop may mix them
         ([ImageCutMix(1.0, True)], [LabelCutMix(1.0, True, (22, 31))], {}),
+        ([EITHER], [LabelMixupOrCutMix(0.2, 1.0, True, size=(22, 31))], {}),
         ([], (), {}),
     ],
 )
