@@ -172,6 +172,21 @@ def test_either_mixing_chooses_cutmix_as_often_as_asked():
             assert abs((is_cut & ~is_whole).mean() - p_cutmix) <= 0.02 * (p_cutmix > 0)
 
 
+def test_the_choice_of_the_mixing_is_independent_of_shares_and_boxes():
+    either, mixup_alone, cutmix_alone = (
+        operation.draw(numbers, 20_000, NHWC)
+        for operation in (ImageMixupOrCutMix(0.4, 1.0, False), ImageMixup(0.4, False), ImageCutMix(1.0, False))
+    )
+    is_cut = either[:, WEIGHT] == 0
+    away, expected = (np.abs(mixes[:, WEIGHT] / ONE - 0.5).mean() for mixes in (either[~is_cut], mixup_alone))
+    assert abs(away - expected) < 0.01
+    areas = (
+        ((mixes[:, BOTTOM] - mixes[:, TOP]) * (mixes[:, RIGHT] - mixes[:, LEFT])).mean() / 600
+        for mixes in (either[is_cut & (either[:, TOP:] != [0, 0, 20, 30]).any(axis=1)], cutmix_alone)
+    )
+    assert abs(next(areas) - next(areas)) < 0.02
+
+
 def test_sharing_does_not_move_the_numbers_of_other_operations():
     images, cuts = IMAGES // 2, [RandomHorizontalFlip(), Cutout(5, (255, 255, 255))]
     with_mix, without = (apply([cuts[0], *mix, cuts[1]], images.copy()) for mix in ([ImageMixup(1.0, False)], []))
