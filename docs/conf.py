@@ -88,7 +88,8 @@ def adapt_source(app: Sphinx, name: str, source: list[str]) -> None:
     image = "```{{image}} {}\n:alt: {}\n:class: only-{}\n```"
 
     def images(found: re.Match[str]) -> str:
-        return "\n\n".join(image.format(found[theme], found["alt"], theme) for theme in ("light", "dark"))
+        both = "\n\n".join(image.format(found[theme], found["alt"], theme) for theme in ("light", "dark"))
+        return f":::{{container}} chart\n{both}\n:::"
 
     def link(found: re.Match[str]) -> str:
         target = (HERE / name).parent.joinpath(found[1]).resolve()
