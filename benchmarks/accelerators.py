@@ -110,22 +110,31 @@ def _measure(works: dict[Contender, Work], steps: int, rounds: int, console: Con
                 console.print(f"{loader.name}: left out: {error}")
         for gpu, seconds in STEP_SECONDS.items():
             searches = {
-                name: partial(_search_with, process, seconds, steps, runs[name]["images_per_second"])
-                for name, process in running.items()
+                name: partial(_search_with, process, seconds, steps, runs[name]) for name, process in running.items()
             }
             for name, of_rounds in race(searches, rounds).items():
+                if "left_out" in runs[name]:
+                    running.pop(name)
+                    console.print(f"{name}: left out: {runs[name]['left_out']}")
+                    continue
                 runs[name]["utilization"][gpu] = of_rounds
                 console.print(f"{name} feeds {fed(of_rounds)[0]} × {gpu}: {of_rounds}")
     return list(runs.values())
 
 
-def _search_with(process: ContenderProcess, step_seconds: float, steps: int, rate: float) -> dict[int, float]:
-    """Begin with what the speed of a loader promises."""
+def _search_with(process: ContenderProcess, step_seconds: float, steps: int, run: dict[str, Any]) -> dict[int, float]:
+    """Begin with what the speed of a loader promises; a loader whose process ended is left out."""
 
     def utilization(accelerators: int) -> float:
         return steps * step_seconds / process.feed(accelerators, step_seconds, steps)
 
-    return search(utilization, int(rate * step_seconds / _BATCH / LEAST_UTILIZATION))
+    if "left_out" in run:
+        return {}
+    try:
+        return search(utilization, int(run["images_per_second"] * step_seconds / _BATCH / LEAST_UTILIZATION))
+    except ContenderError as error:
+        run["left_out"] = str(error)
+        return {}
 
 
 if __name__ == "__main__":

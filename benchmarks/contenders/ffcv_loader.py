@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.metadata import version
 
 import numpy as np
@@ -41,9 +42,19 @@ def prepare(work: Work) -> Ready:
         drop_last=True,
     )
     return Ready(
-        lambda: (len(images) for images, _ in loader),
+        lambda: _lap(loader),
         {name: version(name) for name in ("ffcv", "numba", "numpy", "opencv-python-headless", "torch")},
     )
+
+
+def _lap(loader: Loader) -> Iterator[int]:
+    """Run an epoch; end it when it is left early, as FFCV does not: its thread and its buffers stay."""
+    epoch = iter(loader)
+    try:
+        for images, _ in epoch:
+            yield len(images)
+    finally:
+        epoch.close()
 
 
 def _crop(work: Work) -> list[Operation]:

@@ -16,7 +16,7 @@ import typer
 from PIL import Image
 
 from benchmarks import accelerators, imread, landscape
-from benchmarks.contenders.process import Contender
+from benchmarks.contenders.process import Contender, ContenderProcess
 from benchmarks.harness import accelerators as simulation
 from benchmarks.referee_tables import fed
 from benchmarks.results import latest
@@ -77,6 +77,26 @@ def test_simulated_accelerators_take_batches_of_each_loader(tmp_path, monkeypatc
     assert "| gpubeton, entry points |" in drawn
     assert "Left out: Missing" in drawn
     assert "Not a result of MLPerf" in drawn
+
+
+def test_a_loader_whose_process_ends_is_left_out_and_the_others_are_measured(tmp_path, monkeypatch):
+    feed = ContenderProcess.feed
+
+    def feed_or_die(process, accelerators, step_seconds, steps):
+        if process.name == "gpubeton" and step_seconds:
+            process._process.kill()
+        return feed(process, accelerators, step_seconds, steps)
+
+    monkeypatch.setattr(ContenderProcess, "feed", feed_or_die)
+    monkeypatch.setattr(accelerators, "LOADERS", accelerators.LOADERS[:2])
+    monkeypatch.setattr(accelerators, "STEP_SECONDS", {"H100": 1e-4, "A100": 1e-4})
+    monkeypatch.setattr(accelerators, "_BATCH", 4)
+    folders = {"data": tmp_path / "data", "results": tmp_path / "results"}
+    accelerators.main(images=4, steps=2, rounds=2, cores=1, storages="jpg", **folders)
+    first, second = (latest("accelerators", tmp_path / "results") or {})["runs"]
+    assert "its process ended" in first["left_out"]
+    assert {gpu: len(rounds) for gpu, rounds in second["utilization"].items()} == {"H100": 2, "A100": 2}
+    assert "Left out: gpubeton: " in fill("<!-- table: accelerators -->\n<!-- end of table -->", tmp_path / "results")
 
 
 def test_random_is_noise_in_twenty_classes_that_our_loader_reads(tmp_path, monkeypatch):
