@@ -23,10 +23,10 @@ from gpubeton._batch.step_code import CHANNELS, HEIGHT, ITEM_SIZE, LAYOUT_FIELDS
 from gpubeton._batch.step_rows import PARAMETERS, PERSPECTIVE, WARP_BILINEAR, WARP_NEAREST
 from gpubeton._compile.compile import AddressedFunction, device_function, inlined
 from gpubeton._compile.intrinsics import copy, i64_at, load_u8, load_u16, store_i16, store_u8
-from gpubeton._compile.simd import F64, I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
+from gpubeton._compile.simd import F64, HAS_AVX512, I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -160,15 +160,21 @@ def _warp_any(other: int, bordered: int, sizes: Array, numbers: Array, bits: int
                 target += size
 
 
-# --- RGB images: 16 pixels at a time ----------------------------------------------------------------------------------
+# --- RGB images: 8 or 16 pixels at a time -----------------------------------------------------------------------------
 # Loads and stores are of 4 or 8 bytes for a pixel: what they change after it is written later.
 
-_LANES = 16
-_EVEN, _ODD = range(0, 2 * _LANES, 2), range(1, 2 * _LANES, 2)
+_LANE_BITS = 4 if HAS_AVX512 else 3  # with 16 lanes, registers of AVX2 do not suffice
+_LANES = 1 << _LANE_BITS
+_EIGHTS = range(0, _LANES, 8)
+
+# Of eight pairs of 32 bits in this order, AVX2 takes the lower or the upper ones with one instruction, in order.
+_PAIRS = [0, 1, 4, 5, 2, 3, 6, 7]
+_LOWER = [2 * (first + pixel) for first in _EIGHTS for pixel in _PAIRS]
+_UPPER = [lane + 1 for lane in _LOWER]
 
 
 class _Walk(NamedTuple):
-    """Places of 16 pixels of a row."""
+    """Places of `_LANES` pixels of a row."""
 
     emit: VectorBuilder
     numbers: list[list[Vector]]
@@ -176,27 +182,27 @@ class _Walk(NamedTuple):
     y: Vector
     limits: tuple[Vector, Vector]  # width and height, with the border before them
 
-    def sums(self, row: int, added: int = 0, times: int = 1) -> list[Vector]:
-        """Return ``a x + b y + c``, in two vectors of 64 bits."""
+    def sums(self, row: int, order: Sequence[int], added: int = 0, times: int = 1) -> list[Vector]:
+        """Return ``a x + b y + c`` in 64 bits, of each eight pixels in an order."""
         a, b, c = (number * times for number in self.numbers[row])
-        lanes = self.emit.splat(a, 8) * self.emit.numbers(I64, range(8))
+        lanes = self.emit.splat(a, 8) * self.emit.numbers(I64, order)
         first = self.emit.splat(a * self.x + b * self.y + c + added, 8) + lanes
-        return [first, first + self.emit.splat(a * 8, 8)]
+        return [first + self.emit.splat(a * start, 8) for start in _EIGHTS]
 
 
-def _halves(pair: list[Vector], lanes: range) -> Vector:
-    """Return the lower or the upper 32 bits of 16 lanes."""
-    return pair[0].bits(I32, _LANES).shuffle(pair[1].bits(I32, _LANES), lanes)
+def _halves(eights: list[Vector], lanes: Sequence[int]) -> Vector:
+    """Return the lower or the upper 32 bits of `_LANES` pairs, which come in the order of `_PAIRS`."""
+    return eights[0].bits(I32, 16).shuffle(eights[-1].bits(I32, 16), lanes)
 
 
 def _affine_places(walk: _Walk, bits: int) -> list[tuple[Vector, Vector]]:
     """Return whole pixels, from the border on, and the rest, across and down."""
     places = []
     for row in range(2):
-        pair = walk.sums(row, (_BORDER << 32) + (1 << (31 - bits)))
+        eights = walk.sums(row, _PAIRS, (_BORDER << 32) + (1 << (31 - bits)))
         limit = walk.emit.splat(walk.limits[row].narrow(I32), _LANES)
-        whole = _halves(pair, _ODD)
-        part = _halves(pair, _EVEN).shift_right_logical(32 - PLACE_BITS)
+        whole = _halves(eights, _UPPER)
+        part = _halves(eights, _LOWER).shift_right_logical(32 - PLACE_BITS)
         places.append((whole.larger(whole.like(0)).smaller(limit), part))
     return places
 
@@ -204,19 +210,22 @@ def _affine_places(walk: _Walk, bits: int) -> list[tuple[Vector, Vector]]:
 def _perspective_places(walk: _Walk, bits: int) -> list[tuple[Vector, Vector]]:
     # Divisors below 2**26 and places below 2**24: with a half added to the numerator, the quotient is at least 2**-27
     # away from whole numbers, and float64 is off by less than that.
+    # A negative divisor, shifted so, is larger than any.
     emit, lanes = walk.emit, 8
-    divisors = [total.shift_right(DIVISOR_BITS) for total in walk.sums(2)]
+    divisors = [total.shift_right_logical(DIVISOR_BITS) for total in walk.sums(2, range(lanes))]
     shares = [emit.fill(F64, lanes, 0.5) / divisor.to_double() for divisor in divisors]
     places = []
     for row in range(2):
         limit = emit.splat(walk.limits[row].shift_left(PLACE_BITS).to_double(), lanes)
         quotients = []
-        for total, share, divisor in zip(walk.sums(row, 1, 2), shares, divisors, strict=True):
+        for total, share, divisor in zip(walk.sums(row, range(lanes), 1, 2), shares, divisors, strict=True):
             place = total.to_double() * share + float(_BORDER << PLACE_BITS)
-            whole = place.larger(place.like(0.0)).smaller(limit).to_integer()
-            largest = divisor.like(LARGEST_DIVISOR)
-            quotients.append((divisor - 1).where_smaller_unsigned(largest, whole, whole.like(0)))
-        joined = quotients[0].join(quotients[1]) + ((_ONE >> 1) if bits == 0 else 0)
+            # 0.5 becomes 0, as 0.0 would, for which LLVM takes an instruction more.
+            whole = place.smaller(limit).larger(place.like(0.5)).to_integer()
+            if row == 0:  # the first column has the fill, whatever the row
+                whole = (divisor - 1).where_smaller_unsigned(divisor.like(LARGEST_DIVISOR), whole, whole.like(0))
+            quotients.append(whole)
+        joined = Vector.joined(quotients) + ((_ONE >> 1) if bits == 0 else 0)
         places.append((joined.shift_right(PLACE_BITS), joined & (_ONE - 1)))
     return places
 
@@ -227,7 +236,7 @@ _BLUE = [lane for first in range(0, 64, 8) for lane in (first + 2, 64, first + 5
 
 
 def _nearest(emit: VectorBuilder, source: Vector, stride: Vector, offsets: Vector, parts: list[Vector]) -> Vector:
-    """Return 16 pixels, a byte for each channel."""
+    """Return `_LANES` pixels, a byte for each channel."""
     return emit.gather(source, offsets, I32)
 
 
@@ -237,9 +246,10 @@ def _bilinear(emit: VectorBuilder, source: Vector, stride: Vector, offsets: Vect
     lines: list[list[Vector]] = []
     for line in (source, source + stride):
         # Eight bytes have two pixels: red, green, blue, and again.
-        pixels = [emit.gather(line, offsets.part(first, first + 8), I64).bits(I8, 64) for first in (0, 8)]
+        eights = [offsets.shuffle(offsets, [first + pixel for pixel in _PAIRS]) for first in _EIGHTS]
+        pixels = [emit.gather(line, eight, I64).bits(I8, 64) for eight in eights]
         red_green, blue = ([eight.shuffle(eight.like(0), order) for eight in pixels] for order in (_RED_GREEN, _BLUE))
-        levels = [_halves(red_green, _EVEN), _halves(red_green, _ODD), _halves(blue, _EVEN)]
+        levels = [_halves(red_green, _LOWER), _halves(red_green, _UPPER), _halves(blue, _LOWER)]
         lines.append([pairs.bits(I16, 2 * _LANES).paired(weights) for pairs in levels])
     totals: list[Vector] = [
         (upper.shift_left(PLACE_BITS) + part_y * (lower - upper) + (_ONE * _ONE // 2)).shift_right(2 * PLACE_BITS)
@@ -258,7 +268,7 @@ def _kernel(places: Callable[..., Any], pixels: Callable[..., Vector], bits: int
         at = row + _NUMBERS
         numbers = [[emit.load(at + 8 * (3 * line + column), I64) for column in range(3)] for line in range(num_rows)]
         limits, stride = (width + _BORDER, height + _BORDER), (width + _BORDER) * 3
-        with emit.loop(height) as y, emit.loop((width + (_LANES - 1)).shift_right(4)) as group:
+        with emit.loop(height) as y, emit.loop((width + (_LANES - 1)).shift_right(_LANE_BITS)) as group:
             walk, target = _Walk(emit, numbers, group * _LANES, y, limits), other + (y * width + group * _LANES) * 3
             (left, part_x), (top, part_y) = places(walk, bits)
             last_x, last_y = (emit.splat((limit - 1).narrow(I32), _LANES) for limit in limits)
@@ -271,8 +281,8 @@ def _kernel(places: Callable[..., Any], pixels: Callable[..., Vector], bits: int
                     levels = pixels(emit, bordered, stride, offsets, [part_x, part_y])
                 else:
                     levels = emit.splat(emit.load(bordered, I32), _LANES)
-                packed = levels.bits(I8, 64).shuffle(levels.bits(I8, 64), _PACKED)
-                for part in range(4):
+                packed = levels.bits(I8, 4 * _LANES).shuffle(levels.bits(I8, 4 * _LANES), _PACKED)
+                for part in range(_LANES // 4):
                     emit.store(packed.part(16 * part, 16 * part + 16), target + 12 * part)
 
             emit.switch(rows.has_smaller_unsigned(last_y), [1], store)
@@ -281,7 +291,8 @@ def _kernel(places: Callable[..., Any], pixels: Callable[..., Vector], bits: int
 
 
 # Three of four bytes; of 16 bytes, the last four are written again.
-_PACKED = [16 * part + lane for part in range(4) for lane in (0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 0, 0, 0, 0)]
+_OF_16 = 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 0, 0, 0, 0
+_PACKED = [first + lane for first in range(0, 4 * _LANES, 16) for lane in _OF_16]
 
 _warp_nearest = _kernel(_affine_places, _nearest, 0)
 _warp_bilinear = _kernel(_affine_places, _bilinear, PLACE_BITS)
