@@ -81,6 +81,7 @@ def main(
     corpus = make_corpus(data, images, console, IMAGENET_QUALITY)
     files = [path.read_bytes() for path, _ in list_photos(Path(corpus.folder))]
     installed = {name: entry for name, entry in DECODERS.items() if find_spec(entry[1])}
+    versions = {name: version(package) for name, (package, _, _) in installed.items()}
     decoders = {name: make() for name, (_, _, make) in installed.items()}
     for decode in decoders.values():
         decode(files[0])
@@ -97,7 +98,7 @@ def main(
         "corpus": corpus.facts["jpg"],
         "runs": runs,
         "decoders": {name: [asdict(lap) for lap in its_laps] for name, its_laps in laps.items()},
-        "versions": {name: version(package) for name, (package, _, _) in installed.items()},
+        "versions": versions,
     }
     save_and_draw("imread", measured, results, console)
 
