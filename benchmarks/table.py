@@ -138,7 +138,8 @@ def _race(race: dict[str, Any]) -> str:
     if {"gpubeton, area", "gpubeton, bilinear"} <= laps.keys():
         beside = spread(ratios(laps["gpubeton, area"], laps["gpubeton, bilinear"]), "{:.2f}")
         lines += ["", f"`area` runs at {beside} of the rate of `bilinear`."]
-    lines += [f"Left out: {name}: {reason}." for name, reason in race["left_out"].items()]
+    for name, reason in race["left_out"].items():
+        lines += ["", f"Left out: {name}: {reason}."]
     return "\n".join(lines)
 
 
