@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from importlib.metadata import version
 
 import numpy as np
@@ -19,7 +18,7 @@ from ffcv.pipeline.operation import Operation
 from ffcv.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
 
 from benchmarks.contenders.own_operation import make_operation
-from benchmarks.contenders.service import Ready, serve
+from benchmarks.contenders.service import Ready, count_images, serve
 from benchmarks.contenders.work import MEAN, STD, Work
 
 
@@ -42,19 +41,9 @@ def prepare(work: Work) -> Ready:
         drop_last=True,
     )
     return Ready(
-        lambda: _lap(loader),
+        lambda: count_images(loader),
         {name: version(name) for name in ("ffcv", "numba", "numpy", "opencv-python-headless", "torch")},
     )
-
-
-def _lap(loader: Loader) -> Iterator[int]:
-    """Run an epoch; end it when it is left early, as FFCV does not: its thread and its buffers stay."""
-    epoch = iter(loader)
-    try:
-        for images, _ in epoch:
-            yield len(images)
-    finally:
-        epoch.close()
 
 
 def _crop(work: Work) -> list[Operation]:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from benchmarks.contenders.own_operation import make_operation
-from benchmarks.contenders.service import Ready, serve
+from benchmarks.contenders.service import Ready, count_images, serve
 from benchmarks.contenders.work import MEAN, STD, Work
 from benchmarks.recipe_cases import pipelines_of
 from gpubeton.fields.basics import IntDecoder
@@ -49,9 +49,7 @@ def make_loader(work: Work, **changes: Any) -> Loader:
 def prepare(work: Work) -> Ready:
     """Make the loader."""
     loader = make_loader(work)
-    return Ready(
-        lambda: (len(images) for images, _ in loader), {name: version(name) for name in ("numba", "numpy", "torch")}
-    )
+    return Ready(lambda: count_images(loader), {name: version(name) for name in ("numba", "numpy", "torch")})
 
 
 def _crop(work: Work) -> list[Operation]:

@@ -10,14 +10,14 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from benchmarks.contenders.work import Work
 from benchmarks.harness.accelerators import run_accelerators
 from benchmarks.harness.timing import time_lap
 
-__all__ = ["Ready", "serve"]
+__all__ = ["Ready", "count_images", "serve"]
 
 
 class Ready(NamedTuple):
@@ -25,6 +25,17 @@ class Ready(NamedTuple):
 
     lap: Callable[[], Iterable[int]]  # run a lap: for each batch as it comes, its number of images
     versions: dict[str, str]  # of its packages
+
+
+def count_images(loader: Any) -> Generator[int, None, None]:
+    """Run an epoch of FFCV's loader or ours: for each batch, its number of images."""
+    epoch = iter(loader)
+    try:
+        for images, _ in epoch:
+            yield len(images)
+    finally:
+        # An epoch of FFCV that is left early does not end by itself: its thread and its buffers would stay.
+        epoch.close()
 
 
 def serve(prepare: Callable[[Work], Ready]) -> None:

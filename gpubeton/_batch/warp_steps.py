@@ -163,7 +163,7 @@ def _warp_any(other: int, bordered: int, sizes: Array, numbers: Array, bits: int
 # --- RGB images: 8 or 16 pixels at a time -----------------------------------------------------------------------------
 # Loads and stores are of 4 or 8 bytes for a pixel: what they change after it is written later.
 
-_LANE_BITS = 4 if HAS_AVX512 else 3  # with 16 lanes, registers of AVX2 do not suffice
+_LANE_BITS = 4 if HAS_AVX512 else 3  # 16 lanes need more registers than AVX2 has
 _LANES = 1 << _LANE_BITS
 _EIGHTS = range(0, _LANES, 8)
 
@@ -183,7 +183,7 @@ class _Walk(NamedTuple):
     limits: tuple[Vector, Vector]  # width and height, with the border before them
 
     def sums(self, row: int, order: Sequence[int], added: int = 0, times: int = 1) -> list[Vector]:
-        """Return ``a x + b y + c`` in 64 bits, of each eight pixels in an order."""
+        """Return ``a x + b y + c`` in 64 bits, in vectors of eight pixels; `order` is that of the eight."""
         a, b, c = (number * times for number in self.numbers[row])
         lanes = self.emit.splat(a, 8) * self.emit.numbers(I64, order)
         first = self.emit.splat(a * self.x + b * self.y + c + added, 8) + lanes
@@ -191,7 +191,7 @@ class _Walk(NamedTuple):
 
 
 def _halves(eights: list[Vector], lanes: Sequence[int]) -> Vector:
-    """Return the lower or the upper 32 bits of `_LANES` pairs, which come in the order of `_PAIRS`."""
+    """Return the lower or the upper 32 bits of `_LANES` pairs, whose eights are in the order of `_PAIRS`."""
     return eights[0].bits(I32, 16).shuffle(eights[-1].bits(I32, 16), lanes)
 
 
@@ -209,8 +209,8 @@ def _affine_places(walk: _Walk, bits: int) -> list[tuple[Vector, Vector]]:
 
 def _perspective_places(walk: _Walk, bits: int) -> list[tuple[Vector, Vector]]:
     # Divisors below 2**26 and places below 2**24: with a half added to the numerator, the quotient is at least 2**-27
-    # away from whole numbers, and float64 is off by less than that.
-    # A negative divisor, shifted so, is larger than any.
+    # away from whole numbers, and float64 is off by less than that. The logical shift makes negative divisors larger
+    # than the largest one: they are outside, too.
     emit, lanes = walk.emit, 8
     divisors = [total.shift_right_logical(DIVISOR_BITS) for total in walk.sums(2, range(lanes))]
     shares = [emit.fill(F64, lanes, 0.5) / divisor.to_double() for divisor in divisors]
@@ -220,9 +220,9 @@ def _perspective_places(walk: _Walk, bits: int) -> list[tuple[Vector, Vector]]:
         quotients = []
         for total, share, divisor in zip(walk.sums(row, range(lanes), 1, 2), shares, divisors, strict=True):
             place = total.to_double() * share + float(_BORDER << PLACE_BITS)
-            # 0.5 becomes 0, as 0.0 would, for which LLVM takes an instruction more.
+            # 0.5 becomes 0, and costs one instruction; with 0.0, LLVM makes two.
             whole = place.smaller(limit).larger(place.like(0.5)).to_integer()
-            if row == 0:  # the first column has the fill, whatever the row
+            if row == 0:  # across alone: the first two columns have the fill, whatever the row
                 whole = (divisor - 1).where_smaller_unsigned(divisor.like(LARGEST_DIVISOR), whole, whole.like(0))
             quotients.append(whole)
         joined = Vector.joined(quotients) + ((_ONE >> 1) if bits == 0 else 0)
@@ -291,8 +291,8 @@ def _kernel(places: Callable[..., Any], pixels: Callable[..., Vector], bits: int
 
 
 # Three of four bytes; of 16 bytes, the last four are written again.
-_OF_16 = 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 0, 0, 0, 0
-_PACKED = [first + lane for first in range(0, 4 * _LANES, 16) for lane in _OF_16]
+_THREE_OF_FOUR = 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 0, 0, 0, 0
+_PACKED = [first + lane for first in range(0, 4 * _LANES, 16) for lane in _THREE_OF_FOUR]
 
 _warp_nearest = _kernel(_affine_places, _nearest, 0)
 _warp_bilinear = _kernel(_affine_places, _bilinear, PLACE_BITS)

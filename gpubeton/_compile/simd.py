@@ -215,8 +215,8 @@ class Vector:
         """Convert signed lanes to float64."""
         if self.element != I64 or not self.count or not HAS_AVX2 or HAS_AVX512:
             return self._cast("sitofp", F64)
-        # AVX2 has no instruction for 64 bits, and LLVM converts lane by lane. The halves are the lowest bits of two
-        # float64, 2**84 + 2**63 + high * 2**32 and 2**52 + low; the last sum alone rounds.
+        # AVX2 has no instruction for 64 bits, and LLVM converts lane by lane. Put into the lowest bits of 2**84 and of
+        # 2**52, the halves make 2**84 + 2**63 + high * 2**32 and 2**52 + low. Only the last sum rounds.
         high, low = self.shift_right_logical(32) ^ (0x453 << 52 | 1 << 31), self & 0xFFFFFFFF | 0x433 << 52
         return high.bits(F64, self.count) - float(2**84 + 2**63 + 2**52) + low.bits(F64, self.count)
 

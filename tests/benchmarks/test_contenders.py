@@ -13,6 +13,7 @@ from benchmarks import compare
 from benchmarks.compare import Entry
 from benchmarks.contenders.gpubeton_loader import make_loader
 from benchmarks.contenders.process import ContenderError, ContenderProcess
+from benchmarks.contenders.service import count_images
 from benchmarks.contenders.work import MEAN, STD, Work
 from benchmarks.corpus import IMAGENET_QUALITY, make_corpus, tars_of
 from benchmarks.harness import pillow_loader
@@ -117,3 +118,24 @@ def test_memory_is_that_of_a_process_and_its_children():
 def test_a_contender_that_ends_instead_of_answering_is_an_error():
     with pytest.raises(ContenderError, match=r"silent: .* status 0"):
         ContenderProcess("silent", sys.executable, "work", Work("", "", 1, 1, 1))
+
+
+def test_an_epoch_that_is_left_early_is_ended():
+    class Epoch:  # ends by `close` alone, as FFCV's
+        ends = 0
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            return torch.zeros(3), None
+
+        def close(self):
+            self.ends += 1
+
+    epoch = Epoch()
+    counts = count_images(epoch)
+    assert next(counts) == 3
+    assert epoch.ends == 0
+    counts.close()
+    assert epoch.ends == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from contextlib import ExitStack, closing
 from importlib.metadata import version
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.contenders.service import count_images
 from benchmarks.contenders.work import MEAN, STD
 from benchmarks.gpu.contenders.service import Ready, serve, wait_for_current_stream
 from benchmarks.gpu.contenders.work import GpuWork
@@ -68,16 +68,8 @@ def prepare(work: GpuWork, stack: ExitStack) -> Ready:
         **arguments,
     )))  # fmt: skip
 
-    def batches() -> Generator[int, None, None]:
-        iterator = iter(loader)
-        try:
-            for images, _ in iterator:
-                yield len(images)
-        finally:
-            iterator.close()
-
     versions = {name: version(name) for name in ("numba", "numpy", "torch")}
-    return Ready(batches, wait_for_current_stream, loader.batches_ahead + 3, versions)
+    return Ready(lambda: count_images(loader), wait_for_current_stream, loader.batches_ahead + 3, versions)
 
 
 if __name__ == "__main__":
