@@ -6,9 +6,10 @@ import hashlib
 import json
 import multiprocessing
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
@@ -94,8 +95,8 @@ class Study:
         started = time.process_time()
         network = make_network(seed, CLASSES[self.pictures.kind], is_nudged=arm.is_nudged)
         losses = Training(network, self.steps).run(self.batches(arm, seed, self.epochs))
-        classes, labels = predict(network, self.batches(arm, seed, 0))
-        crossed, true_labels = predict(network, self.batches(GPUBETON if arm is REFERENCE else REFERENCE, seed, 0))
+        classes, labels = predict(network, self._tests(arm))
+        crossed, true_labels = predict(network, self._tests(GPUBETON if arm == REFERENCE else REFERENCE))
         curve = [round(float(np.mean(losses[at : at + _POINT])), 4) for at in range(0, len(losses), _POINT)]
         return Run(
             first=float(np.mean(losses[:_FIRST])),
@@ -106,6 +107,14 @@ class Study:
             changed=_percent(classes != crossed),
             seconds=time.process_time() - started,
         )
+
+    def _tests(self, arm: Arm) -> Iterable[Batch]:
+        """Give the batches of the test, which are the same for all seeds."""
+        return self._reference_tests() if arm in (REFERENCE, NUDGED) else self.batches(arm, 0, 0)
+
+    @lru_cache(maxsize=1)  # noqa: B019  Pillow takes 9 s for them; the processes of a study end with it
+    def _reference_tests(self) -> list[Batch]:
+        return list(self.batches(REFERENCE, 0, 0))
 
     def compare_pixels(self, arm: Arm) -> dict[str, float]:
         """Compare batches with their definition: the measures of stage 1, and two that help to understand them."""

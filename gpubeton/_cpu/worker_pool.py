@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton._cpu.bad_images import UNDECODABLE, bad_images, decode_refused, views_of
-from gpubeton._cpu.epilogue import Outputs, draw_columns, is_gray, outputs_of
+from gpubeton._cpu.epilogue import OUT_HEIGHT, OUT_WIDTH, Outputs, draw_columns, is_gray, outputs_of
 from gpubeton._cpu.image_tasks import (
     ADDRESS,
     CHECKSUM,
@@ -36,6 +36,7 @@ from gpubeton._cpu.image_tasks import (
 )
 from gpubeton._cpu.other_kinds import OtherKindsScratch, allocate_other_kinds
 from gpubeton._cpu.ring import (
+    BATCH_DONE,
     BUSY,
     CPU,
     IDLE,
@@ -249,13 +250,7 @@ class WorkerPool:
         ring = allocate_ring(1, max(1, count), draw_columns(self._programs))
         _write_job(ring, 0, program, 0, count, job, self._programs[program].kind)
         publish(ring, 0)
-        reasons: dict[int, str] = {}
-        while True:
-            event, ticket = worker.run(ring)
-            if event == REFUSED:
-                self._make_refused(worker, ring, ticket, reasons)
-            elif event == IDLE:
-                break
+        reasons = _make_published(worker, ring)
         return [replace(bad, program=program) for bad in bad_images(ring, 0, reasons, self._programs, max(1, count))]
 
     @property
@@ -278,13 +273,6 @@ class WorkerPool:
         if self._is_closed:
             raise LoaderClosedError("the loader was closed while a batch was being made")
 
-    def _make_refused(self, worker: Worker, ring: Ring, ticket: int, reasons: dict[int, str]) -> None:
-        """Let a library decode an image."""
-        code, reason = worker.make_refused(ring, ticket)
-        if code == UNDECODABLE:
-            reasons.update(dict.fromkeys(views_of(ring, ticket)[1], reason))
-        complete(ring, ticket, code)
-
     def _serve(self, number: int) -> None:
         """Run one worker until the pool is closed."""
         try:
@@ -295,12 +283,52 @@ class WorkerPool:
             while (event := worker.run(self._ring))[0] != IDLE:
                 if event[0] == REFUSED:
                     batch = event[1] // self._ring.codes.shape[1]
-                    self._make_refused(worker, self._ring, event[1], self._batches[batch][1])
+                    _make_refused(worker, self._ring, event[1], self._batches[batch][1])
         except BaseException as error:  # noqa: BLE001 - any error has to reach the user's loop
             clock = self._ring.clocks[number : number + 1]
             clock[0, BUSY] = 1e9 * usage_of(clock).busy_seconds
             self._failure = self._failure or error
             wake(self._ring, False)
+
+
+class SingleImages:
+    """The memory to decode RGB images of any sizes one by one, without a step, in the caller's thread."""
+
+    def __init__(self, program: ImageProgram) -> None:
+        self._programs = [program]
+        self._outputs = outputs_of(self._programs)
+        self._ring = allocate_ring(1, 1, draw_columns(self._programs))
+        self._worker = Worker(self._programs, self._outputs)
+
+    def decode(self, job: ImageJob) -> str:
+        """Make the image of a job, whose crop is as large as its output; return the reason if it is bad."""
+        (program,), (height, width) = self._programs, job.out.shape[1:3]
+        if height > program.height or width > program.width:  # the worker has memory for the largest output
+            largest = replace(program, height=max(height, program.height), width=max(width, program.width))
+            self._programs = [largest]
+            self._worker = Worker(self._programs, self._outputs)
+        self._outputs.settings[0, [OUT_HEIGHT, OUT_WIDTH]] = height, width
+        self._ring.control[:] = 0
+        _write_job(self._ring, 0, 0, 0, 1, job, RGB)
+        publish(self._ring, 0)
+        reasons = _make_published(self._worker, self._ring)
+        return "".join(bad.reason for bad in bad_images(self._ring, 0, reasons, self._programs, 1))
+
+
+def _make_published(worker: Worker, ring: Ring) -> dict[int, str]:
+    """Make the batch of a ring of one; return the reasons of images that no library decodes, by their places."""
+    reasons: dict[int, str] = {}
+    while (event := worker.run(ring))[0] not in (BATCH_DONE, IDLE):
+        _make_refused(worker, ring, event[1], reasons)
+    return reasons
+
+
+def _make_refused(worker: Worker, ring: Ring, ticket: int, reasons: dict[int, str]) -> None:
+    """Let a library decode an image."""
+    code, reason = worker.make_refused(ring, ticket)
+    if code == UNDECODABLE:
+        reasons.update(dict.fromkeys(views_of(ring, ticket)[1], reason))
+    complete(ring, ticket, code)
 
 
 # --- jobs as tasks of the ring ----------------------------------------------------------------------------------------

@@ -6,21 +6,22 @@ import os
 import threading
 import weakref
 from contextlib import ExitStack
-from functools import lru_cache, partial
+from functools import partial
 from multiprocessing import current_process
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import numpy as np
 
 from gpubeton._cpu.jpeg.markers import probe_jpegs
-from gpubeton._cpu.worker_pool import WorkerPool
+from gpubeton._cpu.worker_pool import SingleImages, WorkerPool
 from gpubeton._engine.buffers import ArrayPool
 from gpubeton._engine.engine import BadSample, ImageExecutors, OnError, bad_image_error
 from gpubeton._engine.output_graph import compile_images
 from gpubeton._engine.run_batch_ops import Shared, allocate, finish_images
 from gpubeton._engine.sources import Source
 from gpubeton._gpu.options import GpuOptions
-from gpubeton._plan.draw_rows import TOP
+from gpubeton._plan.draw_rows import DRAW_COLUMNS, TOP
+from gpubeton._plan.image_job import ImageJob
 from gpubeton._plan.routes import HEIGHT, KIND, PROBE_COLUMNS, WIDTH, JpegKind
 from gpubeton.errors import BadImageError, OptionError, PipelineError
 from gpubeton.fields.pixels import size_of_file
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
     from gpubeton._engine.output_graph import GpuTarget
     from gpubeton._engine.outputs import ImageOutput
-    from gpubeton._plan.image_job import ImageJob
     from gpubeton.pipeline.pipeline_spec import PipelineSpec
 
 
@@ -160,7 +160,8 @@ class BatchDecoder:
         process = os.getpid()
         threads = self._threads.get(process) or self._threads.setdefault(process, _Threads(self._output, self._target))
         seed, samples = self._choose_samples(ids, len(encoded.views), threads)
-        job = encoded.job(self._output, seed, epoch, samples)
+        plan = self._output.plan(seed, epoch, samples, (encoded.height, encoded.width), encoded.mode)
+        job = encoded.place(plan)
         with threads.lock:
             bad = {**threads.run(job, self.num_workers), **encoded.faults}
             rows = self._choose_rows(bad, np.arange(len(samples)) if ids is None else samples)
@@ -310,12 +311,15 @@ def decode_image(
             f"decode_image: region is {region!r}; expected top, left, height and width of a part of an image of "
             f"{size[0]} x {size[1]} pixels (height x width)"
         )
-    output = _whole_images(int(box[2]), int(box[3]))
-    job = encoded.job(output, 0, 0, np.zeros(1, np.uint64))
-    job.draws[0, TOP : TOP + 4] = box
-    job.out = np.empty((1, output.program.height, output.program.width, 3), np.uint8)
-    if bad := WorkerPool([output.program], 1, num_workers=0, ring=1).decode(0, job):
-        raise BadImageError(f"decode_image: {bad[0].reason}")
+    draws = np.zeros((1, DRAW_COLUMNS), np.int32)
+    draws[0, TOP : TOP + 4] = box
+    job = encoded.place(ImageJob(encoded.height, encoded.width, encoded.mode, draws))
+    job.out = np.empty((1, *box[2:], 3), np.uint8)
+    images = getattr(_of_thread, "images", None) or _single_images()
+    reason = images.decode(job)
+    _of_thread.images = images if size.prod(dtype=np.int64) <= _MOST_PIXELS else None
+    if reason:
+        raise BadImageError(f"decode_image: {reason}")
     if as_tensor:
         import torch
 
@@ -323,10 +327,14 @@ def decode_image(
     return job.out[0]
 
 
-@lru_cache(maxsize=64)
-def _whole_images(height: int, width: int) -> ImageOutput:
-    """Compile the pipeline that gives the pixels of a part of so many as they are."""
-    return compile_images(_unknown(), [CenterCropRGBImageDecoder((height, width))], 0, None)
+# Each thread that calls `decode_image` keeps its memory for the next image, unless this one was larger than so.
+_of_thread = threading.local()
+_MOST_PIXELS = 1 << 22
+
+
+def _single_images() -> SingleImages:
+    """Make the memory of a thread."""
+    return SingleImages(compile_images(_unknown(), [CenterCropRGBImageDecoder((1, 1))], 0, None).program)
 
 
 class _Encoded:
@@ -339,6 +347,7 @@ class _Encoded:
         probes = np.zeros((len(self.views), PROBE_COLUMNS), np.int32)
         probe_jpegs(self._address, self._nbytes, probes)
         self.height, self.width = probes[:, HEIGHT].copy(), probes[:, WIDTH].copy()
+        self.mode = np.full(len(self.views), ImageMode.JPG, np.uint8)
         self.faults: dict[int, str] = {}  # reasons, by position
         for row in np.flatnonzero((probes[:, KIND] == JpegKind.DAMAGED) | (probes[:, HEIGHT : WIDTH + 1] == 0).any(1)):
             try:
@@ -347,10 +356,8 @@ class _Encoded:
                 self.height[row] = self.width[row] = 1
                 self.faults[int(row)] = str(error)
 
-    def job(self, output: ImageOutput, seed: int, epoch: int, samples: NDArray[np.uint64]) -> ImageJob:
-        """Plan these images as samples, (N,), of an epoch."""
-        mode = np.full(len(samples), ImageMode.JPG, np.uint8)
-        job = output.plan(seed, epoch, samples, (self.height, self.width), mode)
+    def place(self, job: ImageJob) -> ImageJob:
+        """Tell a job where these images are."""
         job.address, job.size, job.keep = self._address, self._nbytes, self.views
         return job
 

@@ -440,6 +440,25 @@ def test_a_region_is_that_part_of_the_image(sampling, region):
     assert tensor[None].is_contiguous(memory_format=torch.channels_last)
 
 
+def test_images_of_any_sizes_follow_each_other_in_any_thread():
+    sizes = [(61, 83), (200, 20), (8, 8), (20, 200), (2100, 2100), (61, 83)]
+    files = [jpeg(photo(*size, number)) for number, size in enumerate(sizes)]
+    whole = [decode_rgb(data).astype(int) for data in files]
+
+    def decode_all(order):
+        for number in order:
+            (height, width), region = sizes[number], (3, 2, 5, 6)
+            assert np.abs(decode_image(files[number]) - whole[number]).max() <= 2
+            with pytest.raises(BadImageError, match="decode_image"):
+                decode_image(files[number][: height * width // 100])
+            assert np.array_equal(decode_image(KINDS["PNG"], region), rgb_of_file(KINDS["PNG"])[3:8, 2:8])
+            assert np.abs(decode_image(files[number], region) - whole[number][3:8, 2:8]).max() <= 2
+
+    with ThreadPoolExecutor(2) as pool:
+        for result in [pool.submit(decode_all, order) for order in (range(6), reversed(range(6)), range(6))]:
+            result.result()
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_regions_of_other_files_are_parts_of_their_pixels(name):
     assert np.array_equal(decode_image(KINDS[name]), rgb_of_file(KINDS[name]))
