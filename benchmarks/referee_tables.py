@@ -35,11 +35,11 @@ def draw_accelerators(result: dict[str, Any]) -> str:
     lines = ["| " + " | ".join(heading) + " |", row(["---", "---", *["---:"] * (1 + len(gpus))])]
     left_out = {}
     for run in result["runs"]:
-        if "left_out" in run:
-            left_out[run["loader"]] = run["left_out"]
-            continue
         corpus = run["corpus"]
         photos = f"{_STORED[run['storage']]}, {corpus['image_bytes'] / corpus['images'] / 1000:.0f} kB"
+        if "left_out" in run:
+            left_out[f"{run['loader']} ({photos})"] = run["left_out"]
+            continue
         cells = [photos, run["loader"], f"{run['images_per_second']:,.0f}"]
         lines.append(row([*cells, *(_fed_cell(run["utilization"][gpu]) for gpu in gpus)]))
     seconds = " and ".join(f"{second} s ({gpu})" for gpu, second in gpus.items())

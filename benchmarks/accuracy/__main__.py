@@ -1,6 +1,6 @@
 """Show that a network trains the same with gpubeton's batches as with those of Pillow and NumPy.
 
-    python -m benchmarks.accuracy                    # an hour or more on two idle cores; a stopped run goes on
+    python -m benchmarks.accuracy                    # an hour on two idle cores; a stopped run goes on
     python -m benchmarks.accuracy --train 2000 --test 500 --epochs 1 --seeds 2 --fault-seeds 1
 
 One network, one order, the same crops and flips: they come from the plan of gpubeton's loader. Each pair of trainings

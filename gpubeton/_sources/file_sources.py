@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 #: torchvision's list.
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+_PACKED = frozenset({".gz", ".tgz", ".zst", ".xz", ".bz2"})
 #: Files and folders of notebooks, macOS and version control; macOS also puts a folder into zip files.
 _HIDDEN = re.compile(r"(?:^|/)(?:\.[^/]*|__MACOSX(?=/|$))")
 
@@ -81,7 +82,10 @@ class ImageFolder:
                 "images, or move them away"
             )
         if not self.files:
-            raise OptionError(f"{os.fspath(root)}: {endings}, and no folders of images, one per class")
+            others = sorted(ending for ending in self.passed_over if ending.startswith("."))[:5]
+            there = f"; it has files that end in {', '.join(others)}" if others else ""
+            advice = "" if _PACKED.isdisjoint(others) else ". Decompress tars: then their samples are read in place"
+            raise OptionError(f"{os.fspath(root)}: {endings}, and no folders of images, one per class{there}{advice}")
 
     def _walk(self, root: str | os.PathLike[str]) -> Iterator[str]:
         """List the files and folders in a folder; those behind links, too, but each folder of a class once."""

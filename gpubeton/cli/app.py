@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import textwrap
+import warnings
 from collections.abc import Callable
 from inspect import getdoc
 from typing import Annotated, Any
@@ -83,6 +84,14 @@ class Group(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command and turn its errors into exit codes."""
+        usual = warnings.formatwarning
+
+        def format_warning(message: Any, category: Any, filename: str, *line: Any) -> str:
+            if not filename.startswith(os.path.dirname(gpubeton.__file__)):  # noqa: PTH120  user's code, for `doctor`
+                return usual(message, category, filename, *line)
+            return _paragraph(f"warning: {self._with_options(ctx, str(message))}") + "\n"
+
+        warnings.formatwarning = format_warning  # type: ignore[assignment]  # its last parameter has a default value
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -106,6 +115,8 @@ class Group(TyperGroup):
                 raise
             _print_error(message)
             raise typer.Exit(USAGE if is_usage else FINDINGS) from error
+        finally:
+            warnings.formatwarning = usual
 
     def _with_options(self, ctx: Any, message: str) -> str:
         """Name the command's options in place of the library's arguments."""
@@ -180,5 +191,9 @@ def _error_text(error: Exception) -> str:
 
 
 def _print_error(message: str) -> None:
+    print(_paragraph(message), file=sys.stderr)
+
+
+def _paragraph(message: str) -> str:
     lines = textwrap.wrap(f"gpubeton: {message}", 100, break_long_words=False, break_on_hyphens=False)
-    print("\n".join(map(printable, lines)), file=sys.stderr)
+    return "\n".join(map(printable, lines))

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
+import gpubeton
 from gpubeton import __version__
 from gpubeton.cli import main
 from gpubeton.cli.app import app
@@ -20,6 +22,7 @@ from gpubeton.cli.shared_options import sample_ids
 from gpubeton.dataset import SOURCE_KINDS
 from gpubeton.errors import OptionError
 from gpubeton.format.field_arguments import IMAGE_KINDS
+from tests.cli.command import run
 from tests.small_files import write_photos
 
 
@@ -159,6 +162,20 @@ def test_help_has_examples_and_in_80_columns_each_name_and_word_whole(command):
     names = [name for param in params for name in [*param.opts, *param.secondary_opts] if name.startswith("-")]
     expected = [*names, *(word for param in params for word in (param.help or "").split())]
     assert [word for word in expected if word not in words] == []
+
+
+def test_a_warning_of_the_library_is_a_paragraph_that_names_options(monkeypatch, tmp_path):
+    text, shown, usual = "little fits in this cache_dir: Set cache_limit, or", [], warnings.formatwarning
+
+    def open_file(*_, **__):
+        shown.extend(warnings.formatwarning(text, UserWarning, place, 7) for place in (gpubeton.__file__, "train.py"))
+        raise OSError
+
+    monkeypatch.setattr("gpubeton.reader.Reader", open_file)
+    run("fetch", "s3://bucket/a.beton", "--cache-dir", tmp_path, code=1)
+    expected = "gpubeton: warning: little fits in this --cache-dir: Set --cache-limit, or\n"
+    assert shown == [expected, usual(text, UserWarning, "train.py", 7)]
+    assert warnings.formatwarning is usual
 
 
 def run_as_module(*arguments, **variables):
