@@ -31,6 +31,7 @@ from gpubeton.errors import BadImageError
 from gpubeton.fields.codecs import codec_of, decode_file
 from gpubeton.fields.pixels import rgb_of_file, size_of_file
 from gpubeton.format.field_arguments import RGB, ImageKind
+from gpubeton.format.file_notes import DAMAGED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +51,10 @@ def bytes_at(address: int, size: int) -> bytes:
 
 def describe_damage(address: int, size: int, checksum: int) -> str:
     """Describe how a region of memory differs from its checksum."""
-    return f"its {size} bytes have the CRC-32 {zlib.crc32(bytes_at(address, size)):08x}, expected {checksum:08x}"
+    present = zlib.crc32(bytes_at(address, size))
+    if present ^ checksum == DAMAGED:
+        return f"its {size} bytes cannot be decoded, as `gpubeton index` noticed"
+    return f"its {size} bytes have the CRC-32 {present:08x}, expected {checksum:08x}"
 
 
 def views_of(ring: Ring, ticket: int) -> tuple[int, list[int]]:

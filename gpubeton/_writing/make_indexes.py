@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -15,6 +16,7 @@ from gpubeton._writing.chunks import RegionSizes
 from gpubeton._writing.file_builder import PageAllocator, make_descriptors
 from gpubeton.errors import OptionError, StorageError
 from gpubeton.fields import FloatField, IntField, RGBImageField
+from gpubeton.fields.jpeg import decode_rgb, read_frame
 from gpubeton.fields.pixels import size_of_file
 from gpubeton.format.data_files import MAX_FILES, OFFSET_BITS, DataFile, first_offset
 from gpubeton.format.dataset import open_dataset
@@ -62,7 +64,7 @@ def index_file(
     # `custom_types` is the metadata of custom fields; `blocks_of` gives the entry points of a field, if they are known.
     index = open_dataset(path, custom_types)
     for name in image_fields(index):
-        found = (block for block, _ in find_all(index, name, 0, num_workers))
+        found = (block for block, _, _ in find_all(index, name, 0, num_workers))
         blocks = found if blocks_of is None else blocks_of(index, name)
         start = write_entry_points(write, start, name, identity_of(index, name), blocks)
     return start
@@ -77,9 +79,9 @@ def find_all(
     identity: SourceIdentity | None = None,  # None: the file may be unfinished, and its writer at work on its end
     *,
     with_checksums: bool = False,
-) -> Iterator[tuple[EntryBlock, NDArray[np.uint64]]]:
-    """Find the entry points of the images of a field in one of the files, from a sample on, and CRC-32, (N,), or 0."""
-    # Of `IMAGES_AT_ONCE` images at a time.
+) -> Iterator[tuple[EntryBlock, NDArray[np.uint64], NDArray[np.bool_]]]:
+    """Find the entry points of images of a field, from a sample on, CRC-32, (N,), or 0, and which are damaged, (N,)."""
+    # Of `IMAGES_AT_ONCE` images of one of the files at a time.
     path, samples = index.files[file].path, index.files[file].rows
     regions, is_jpeg = index.regions(name), index.column(name)["mode"][samples] == ImageMode.JPG
     size = np.where(is_jpeg, regions.size[samples], np.uint64(0))
@@ -97,7 +99,7 @@ def find_all(
             )
         content = source.map() if source.is_mappable else None
 
-        def find(start: int) -> tuple[EntryBlock, NDArray[np.uint64]]:
+        def find(start: int) -> tuple[EntryBlock, NDArray[np.uint64], NDArray[np.bool_]]:
             # The imports compile, or load machine code: writing without JPEGs does without.
             from gpubeton._cpu.jpeg.entries import find_entries
             from gpubeton._cpu.stored_bytes import compute_checksums
@@ -108,10 +110,25 @@ def find_all(
             if with_checksums:
                 compute_checksums(address, size[rows], checksums)
             block = find_entries(address, size[rows])
+            damaged = np.zeros(len(address), np.bool_)
+            for row in np.flatnonzero((block.counts == 0) & (size[rows] > 0)):
+                damaged[row] = _is_damaged(ctypes.string_at(int(address[row]), int(size[rows][row])))
             del memory  # it was in use until here
-            return block, checksums
+            return block, checksums, damaged
 
         yield from pool.map(find, range(first, len(size), IMAGES_AT_ONCE))
+
+
+def _is_damaged(content: bytes) -> bool:
+    """Return True if no library decodes a JPEG without entry points."""
+    # Kinds that have none, such as progressive ones, are decoded whole each time: loaders notice themselves.
+    try:
+        frame = read_frame(content)
+        if frame is None or frame.is_baseline or not frame.is_complete:
+            decode_rgb(content)
+        return False
+    except Exception:  # noqa: BLE001  a library may raise anything about damaged data
+        return True
 
 
 def find_checksums(rows: NDArray[np.void], path: str, num_workers: int, identity: SourceIdentity) -> NDArray[np.uint32]:

@@ -18,6 +18,7 @@ from gpubeton.errors import OptionError
 from gpubeton.format.data_files import INDEX_SUFFIX, EntryPlace
 from gpubeton.format.entry_layout import BESIDE
 from gpubeton.format.entry_points import identity_of, image_fields, write_entry_points
+from gpubeton.format.file_notes import DAMAGED
 from gpubeton.format.index import Index
 from gpubeton.format.index_file import FIRST_COLUMN, MAGIC, TRAILER, folder_of, is_outside, relative_name
 from gpubeton.format.manifest import Manifest, Shard, write_columns
@@ -118,11 +119,14 @@ def index_source(
         names = image_fields(index)
         with UnfinishedEntries(target, index, names, BESIDE, with_checksums=True) as entries:
             entries.find(num_workers, report)
-            checksums = np.concatenate([record.checksums for record in entries.records()])
+            checksums = np.concatenate(
+                [record.checksums ^ (np.uint32(DAMAGED) * record.damaged) for record in entries.records()]
+            )
             rows = replace(index.rows[0], checksums=checksums), *index.rows[1:]
             index = Index(index.files, index.header, index.descriptors, rows, index.fingerprint, index.class_names)
             indexed = sum(int((record.block.counts > 0).sum()) for record in entries.records())
             size = _write(target, index, entries.parts, entries.records())
+            entries.warn_of_damage(os.fspath(path), is_marked=True)
         entries.path.unlink(missing_ok=True)
     remove_if_abandoned(unfinished_path(target))
     outside = sorted({folder for file in index.files for folder in _outside_of(target, file)})

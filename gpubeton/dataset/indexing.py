@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -33,7 +34,7 @@ from gpubeton.fields.registry import CustomFields, open_beton, open_index
 from gpubeton.format.data_files import DESCRIPTION
 from gpubeton.format.entry_layout import AFTER_CHECKSUMS, BESIDE, digest_of, index_path, is_index
 from gpubeton.format.entry_points import EntryBlock, identity_of, image_fields, open_blocks, write_entry_points
-from gpubeton.format.file_notes import Notes, notes_of, read_notes
+from gpubeton.format.file_notes import DAMAGED, Notes, notes_of, read_notes
 from gpubeton.format.layout import ENTRY_DTYPE, ImageMode
 from gpubeton.format.manifest import COLUMNS, Manifest, Shard, path_in, write_columns
 
@@ -131,6 +132,7 @@ def index_images(
         with UnfinishedEntries(target, index, names, version) as entries:
             indexed_now = entries.find(num_workers, on_progress or (lambda *_: None))
             _finish(target, index, entries, version, num_workers)
+            entries.warn_of_damage(os.fspath(path), is_marked=lacks)
         blocks, _ = open_blocks(index)
     elif beside.exists():
         remove_if_abandoned(unfinished_path(resolve_target(beside)))  # of a process killed after it gave the name
@@ -149,6 +151,8 @@ def _finish(target: Path, index: Index, entries: UnfinishedEntries, version: int
     source, rows, notes = index.files[0], index.allocations, b""
     if version == AFTER_CHECKSUMS:
         checksums = find_checksums(rows, source.path, num_workers, source.identity)
+        for _, name, samples in entries.damaged():
+            checksums[np.isin(rows["ptr"], index.regions(name).offset[samples])] ^= DAMAGED
         notes = Notes({"regions": digest_of(rows)}, checksums).to_bytes()
     source.identity.check(source.path, source_type(source.path).find_identity(source.path))
     with AtomicFile(target) as file:
@@ -292,13 +296,14 @@ class EntryRecord(NamedTuple):
     part: int
     block: EntryBlock
     checksums: NDArray[np.uint32]  # (N,) CRC-32 of the images; 0 if they were not asked for
+    damaged: NDArray[np.bool_]  # (N,) which no library decodes
     stop: int  # where it ends in the file
 
     def to_bytes(self) -> bytes:
         """Give what the file holds of it."""
         block = self.block
         content = block.counts.astype("<u4").tobytes() + block.seals.tobytes() + self.checksums.tobytes()
-        content += block.entries.tobytes()
+        content += self.damaged.tobytes() + block.entries.tobytes()
         header = np.array([(self.part, len(block.counts), len(block.entries), 0, 0)], _RECORD_DTYPE)
         header["checksum"] = zlib.crc32(content, zlib.crc32(header.tobytes()[:16]))
         return header.tobytes() + content
@@ -308,7 +313,7 @@ class UnfinishedEntries:
     """The entry points that were found so far, in ``.NAME.entries``; they survive any interruption."""
 
     # After the identity of the images, it has a record for some images at a time: a header, the number of entries, the
-    # seal and the checksum of each image, and the entries. A part is a field of one of the files.
+    # seal and the checksum of each image, whether it is damaged, and the entries. A part is a field of one of the files.
 
     def __init__(
         self, target: Path, index: Index, names: list[str], version: int, *, with_checksums: bool = False
@@ -317,7 +322,7 @@ class UnfinishedEntries:
         self._index, self._with_checksums = index, with_checksums
         self.parts = [(file, name) for file in range(len(index.files)) for name in names]
         # With the time of the last change: checksums are those of the bytes at the end.
-        key = blake2b(repr([file.identity for file in index.files]).encode(), digest_size=16)
+        key = blake2b(b"2" + repr([file.identity for file in index.files]).encode(), digest_size=16)
         for file, name in self.parts:
             key.update(name.encode() + identity_of(index, name, file, version))
         self._key = key.digest()
@@ -351,15 +356,41 @@ class UnfinishedEntries:
         finished = resumed
         for part, (file, name) in enumerate(self.parts):
             identity = index.files[file].identity
-            for block, checksums in find_all(
+            for block, checksums, damaged in find_all(
                 index, name, file, num_workers, done[part], identity, with_checksums=self._with_checksums
             ):
-                content = EntryRecord(part, block, checksums.astype(np.uint32), 0).to_bytes()
+                content = EntryRecord(part, block, checksums.astype(np.uint32), damaged, 0).to_bytes()
                 write_at(self._descriptor, end, content, self.path)
                 end += len(content)
                 finished += len(block.counts)
                 on_progress(finished, total)
         return finished - resumed
+
+    def damaged(self) -> Iterator[tuple[int, str, NDArray[np.intp]]]:
+        """Give the numbers of a file's images that no library decodes, and before them those of the file and field."""
+        images: list[list[NDArray[np.bool_]]] = [[] for _ in self.parts]
+        for record in self.records():
+            images[record.part].append(record.damaged)
+        for (file, name), masks in zip(self.parts, images, strict=True):
+            if any(map(np.any, masks)):
+                yield file, name, np.flatnonzero(np.concatenate(masks))
+
+    def warn_of_damage(self, path: str, *, is_marked: bool) -> None:
+        """Warn of the images that no library decodes; loaders notice those with a marked checksum in any case."""
+        damaged = list(self.damaged())
+        if not damaged:
+            return
+        file, name, images = damaged[0]
+        sample = self._index.files[file].first_sample + int(images[0])
+        place = self._index.origin(sample) or f"sample {sample}"
+        count = sum(len(numbers) for _, _, numbers in damaged)
+        warnings.warn(
+            f"{path}: {count} damaged JPEG{'s' * (count > 1)}, which no library decodes, the first of {place}, field "
+            f"{name!r}. Loaders will take {'them' if count > 1 else 'it'} for bad images, "
+            f"{'whatever the crop' if is_marked else 'where a crop needs the damaged part'}: see on_error. The reasons: "
+            f"gpubeton verify {path}",
+            stacklevel=3,
+        )
 
     def records(self) -> Iterator[EntryRecord]:
         """Read the records in their order, up to the first that is not complete."""
@@ -367,7 +398,7 @@ class UnfinishedEntries:
         while len(header := read_at(self._descriptor, _RECORD_DTYPE.itemsize, position)) == _RECORD_DTYPE.itemsize:
             row = np.frombuffer(header, _RECORD_DTYPE)[0]
             part, images, entries = int(row["part"]), int(row["images"]), int(row["entries"])
-            size = 12 * images + ENTRY_DTYPE.itemsize * entries
+            size = 13 * images + ENTRY_DTYPE.itemsize * entries
             if part >= len(self.parts) or size > os.fstat(self._descriptor).st_size:
                 return
             content = read_at(self._descriptor, size, position + len(header))
@@ -376,5 +407,6 @@ class UnfinishedEntries:
             counts, seals, checksums = np.frombuffer(content[: 12 * images], "<u4").reshape(3, -1)
             first = np.concatenate([np.zeros(1, np.uint64), np.cumsum(counts, dtype=np.uint64)])
             position += len(header) + size
-            block = EntryBlock(first, seals, np.frombuffer(content[12 * images :], ENTRY_DTYPE))
-            yield EntryRecord(part, block, checksums, position)
+            damaged = np.frombuffer(content[12 * images : 13 * images], np.bool_)
+            block = EntryBlock(first, seals, np.frombuffer(content[13 * images :], ENTRY_DTYPE))
+            yield EntryRecord(part, block, checksums, damaged, position)

@@ -20,6 +20,7 @@ from gpubeton.fields.pixels import rgb_of_file, size_of_file
 from gpubeton.fields.registry import CustomFields, open_single
 from gpubeton.format.data_files import first_offset
 from gpubeton.format.entry_points import read_beside, read_within
+from gpubeton.format.file_notes import DAMAGED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -167,7 +168,7 @@ def _check_entry_points(index: Index, file: int, threads: int, findings: list[Fi
     damaged, first = {finding.sample for finding in findings}, index.files[file].first_sample
     for name, blocks in stored.items():
         done = 0
-        for expected, _ in find_all(index, name, file, threads, identity=index.files[file].identity):
+        for expected, _, _ in find_all(index, name, file, threads, identity=index.files[file].identity):
             findings += [
                 Finding(first + done + image, name, f"its entry points are not those of its bytes; {advice}")
                 for block in blocks
@@ -233,7 +234,7 @@ class _RegionChecker:
         if len(content) < size:
             yield f"{len(content)} bytes could be read, expected {size}"
             return
-        if self._sums is not None and zlib.crc32(content) != self._sums[row]:
+        if self._sums is not None and zlib.crc32(content) ^ int(self._sums[row]) not in (0, DAMAGED):
             yield (
                 f"the checksum of its {size} bytes is {zlib.crc32(content):08x}, expected {self._sums[row]:08x}: "
                 "they have changed since it was stored"

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 MOST_LEVELS = 100
 """Lists and mappings within each other that are shown or copied. Python's own limit depends on who calls."""
 
+#: The checksum of a value that was damaged already is that of its bytes with all bits flipped: it fits no loader's.
+DAMAGED = 0xFFFFFFFF
+
 _MAGIC = b"gpubeton"
 _VERSION = 1
 _TRAILER_DTYPE = np.dtype(

@@ -16,14 +16,26 @@ from typer.testing import CliRunner
 
 from gpubeton._writing import ResumableFile, find_all
 from gpubeton.cli.app import app
-from gpubeton.dataset import Settings, convert, copy_samples, index_images, open_source
+from gpubeton.dataset import (
+    Contents,
+    Settings,
+    convert,
+    copy_samples,
+    index_images,
+    index_source,
+    open_source,
+    verify,
+)
 from gpubeton.errors import OptionError, StorageError
+from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder
 from gpubeton.format import open_dataset
 from gpubeton.format.entry_points import open_entry_points
+from gpubeton.loader import Loader
+from gpubeton.transforms import ToTensor
 from gpubeton.writer import DatasetWriter
 from tests.format.test_entry_points import expected, held
 from tests.picture_folders import write_folder
-from tests.small_files import Photos, photo_fields, write_photos
+from tests.small_files import Photos, damage, photo_fields, write_photos
 
 COUNT = 300  # more than a thread takes at a time
 
@@ -313,3 +325,29 @@ def test_records_of_an_unfinished_index_are_bounded_by_its_size(file):
     content[32 + 4 : 32 + 16] = b"\xff" * 12  # images and entries of the first record
     unfinished.write_bytes(content)
     assert index_images(file).new == COUNT
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_damaged_image_is_named_and_is_bad_whatever_a_crop_needs(kind, tmp_path):
+    path, number = write_photos(tmp_path / "a.beton", 5, size=(240, 320)), 3
+    size = len(Contents(path).stored(number, "image"))
+    damage(path, number, at=size - size // 8, content=bytes(size // 16))
+    crop = {"image": [CenterCropRGBImageDecoder((8, 8), 0.1), ToTensor()]}
+    assert len(next(iter(Loader(path, 5, num_workers=1, pipelines=crop)))[0]) == 5  # the crop does not need the damage
+    if kind == "folder":
+        (tmp_path / "photos").mkdir()
+        for sample in range(5):
+            (tmp_path / f"photos/{sample}.jpg").write_bytes(Contents(path).stored(sample, "image"))
+        path, place = tmp_path / "photos.index", r"3\.jpg, field 'image'"
+        with pytest.warns(UserWarning, match=f"photos.index: 1 damaged JPEG, .*{place}"):
+            index_source(open_source(str(tmp_path / "photos")), path)
+    else:
+        with pytest.warns(UserWarning, match=r"a.beton: 1 damaged JPEG, .* sample 3, field 'image'"):
+            assert index_images(path).indexed == 4
+    loader = Loader(path, 5, num_workers=1, pipelines=crop, on_error="skip")
+    assert [len(images) for images, *_ in loader] == [4]
+    ((_, sample, reason),) = loader.bad_samples
+    assert sample == number
+    assert "cannot be decoded, as `gpubeton index` noticed" in reason
+    findings = [finding.what for finding in verify(path).findings if finding.sample == number]
+    assert [what.count("cannot be decoded") for what in findings] == [1]
