@@ -23,16 +23,14 @@ def main() -> None:
     index = open_dataset(options.file)
     (name, *_) = image_fields(index)
     stored = int(index.regions(name).size.sum())
-    blocks = [
-        block for block, _ in find_all(index, name, 0, options.workers)
-    ]  # compiles, and reads the file into memory
+    blocks = list(find_all(index, name, 0, options.workers))  # compiles, and reads the file into memory
     times = []
     for _ in range(options.rounds):
         cpu, wall = time.process_time(), time.perf_counter()
-        blocks = [block for block, _ in find_all(index, name, 0, options.workers)]
+        blocks = list(find_all(index, name, 0, options.workers))
         times.append((time.process_time() - cpu, time.perf_counter() - wall))
     cpu, wall = (min(pair[i] for pair in times) / index.num_samples for i in (0, 1))
-    size = sum(block.nbytes for block in blocks) / index.num_samples
+    size = sum(block.nbytes for block, _, _ in blocks) / index.num_samples
     share = 100 * size * index.num_samples / stored
     print(f"{index.num_samples:,} images of {stored / index.num_samples / 1000:.1f} kB")
     print(f"{1e6 * cpu:.0f} µs of one core an image; a million: {1e6 * cpu / 60:.1f} minutes of one core")

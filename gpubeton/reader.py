@@ -8,6 +8,7 @@ import numpy as np
 
 from gpubeton.fields.registry import CustomFields, fields_of, open_index
 from gpubeton.format.data_files import find_file
+from gpubeton.format.dataset import warn_of_classes
 from gpubeton.format.file_notes import Notes, read_notes
 
 if TYPE_CHECKING:
@@ -83,8 +84,13 @@ class Reader:
         """Names of the classes, in the order of the labels; None if a file has none, or files differ."""
         if self.index.class_names is not None:  # of a manifest
             return self.index.class_names or None
-        names = {notes.class_names for notes in self._read_notes()}
-        return names.pop() if len(names) == 1 else None
+        notes = self._read_notes()
+        names = {file.class_names: number for number, file in enumerate(notes) if file.class_names}
+        if len(names) > 1:
+            (first, at), (second, other), *_ = names.items()
+            betons = [file.path for file in self.index.files if not file.is_container]
+            warn_of_classes(betons[at], first, betons[other], second)
+        return next(iter(names)) if len(names) == 1 and all(file.class_names for file in notes) else None
 
     @property
     def checksums(self) -> NDArray[np.uint32] | None:

@@ -417,8 +417,12 @@ def split_url(url: str) -> tuple[str, str, str]:
 
 def find_endpoint(scheme: str, remote: RemoteOptions) -> str:
     """Give the address of a store that is not the cloud's own, "" for the cloud's."""
-    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL") if scheme == "s3" else ()
-    return remote.endpoint or next(filter(None, map(os.environ.get, names)), "")
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL") if scheme == "s3" and not remote.endpoint else ():
+        if address := os.environ.get(name):
+            if not address.startswith(("http://", "https://")):
+                raise OptionError(f"{name} is {address!r}; expected an address such as 'http://{address}'")
+            return address
+    return remote.endpoint or ""
 
 
 def _connect(url: str, remote: RemoteOptions, refused: Any = None) -> Any:

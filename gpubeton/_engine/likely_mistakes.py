@@ -32,6 +32,7 @@ def likely_mistakes(outputs: Sequence[Output]) -> list[str]:
     for name, output in with_pipelines.items():
         root, steps = histories[name]
         mistakes += [_misread_halves(name, root, steps, ops_of(output).state), _common_draws(name, steps)]
+        mistakes += [_misread_levels(name, root, steps), _misread_layout(name, steps)]
     return [mistake for mistake in mistakes if mistake is not None]
 
 
@@ -104,6 +105,44 @@ def _common_draws(name: str, steps: Sequence[BatchOp]) -> str | None:
         f"change alike.{''.join(module.advice for module in modules)} If this is meant: "
         "warnings.filterwarnings('ignore', '.* draws once for a batch')"
     )
+
+
+def _misread_levels(name: str, root: ImageOutput | RowOutput, steps: Sequence[BatchOp]) -> str | None:
+    """Describe torchvision's Normalize for numbers from 0 to 1 where they are others, if there is one."""
+    if not isinstance(root, ImageOutput):
+        return None
+    program, what = root.program, "levels from 0 to 255"
+    if program.table is not None or any(isinstance(step.operation, NormalizeImage) for step in steps):
+        what = "normalized already"
+        if program.mean_std is None or max(program.mean_std[1]) >= 100:  # by other operations, or from 0 to about 1
+            return None
+    for step in steps:
+        operation = step.operation
+        for kind, part in operation.parts if isinstance(operation, ModuleWrapper) else ():
+            if kind == "Normalize" and max(map(float, getattr(part, "std", (1,)))) < 1:
+                return (
+                    f"torchvision's Normalize in the pipeline of {name!r} has mean and std for numbers from 0 to 1, "
+                    f"but the images are {what}. Use NormalizeImage alone, with 255 times these numbers, before ToTensor"
+                )
+            is_scaling = kind == "ToDtype" and getattr(part, "scale", True)
+            if is_scaling or kind.startswith("Convert") or not (kind or type(part).__module__.startswith("torch.nn.")):
+                return None
+        if isinstance(operation, PerSample) or not type(operation).__module__.startswith("gpubeton."):
+            return None
+    return None
+
+
+def _misread_layout(name: str, steps: Sequence[BatchOp]) -> str | None:
+    """Describe torchvision's transforms that get channels last, if there are any."""
+    for step in steps:
+        kinds = [kind for kind, _ in step.operation.parts if kind] if isinstance(step.operation, ModuleWrapper) else []
+        shape = step.before.shape
+        if kinds and len(shape) == 3 and shape[2] in (1, 3) and shape[0] not in (1, 3):
+            return (
+                f"{kinds[0]} of torchvision, in the pipeline of {name!r}, gets images of shape {tuple(shape)}, "
+                "channels last, and expects channels first. Put ToTorchImage() before it"
+            )
+    return None
 
 
 def _misread_halves(name: str, root: ImageOutput | RowOutput, steps: Sequence[BatchOp], last: State) -> str | None:

@@ -121,8 +121,12 @@ def _check_names(index: Index, pipelines: Mapping[str, Any]) -> None:
                     f"{index.title}: the pipeline {name!r} reads {pipeline.source!r}, but the file has {fields}"
                 )
         elif name not in index.names:
-            in_place = any(file.is_container for file in index.files)
-            no_labels = "A folder of images has labels if each class has its folder. " * (in_place and name == "label")
+            in_place = any(file.is_container for file in index.files) and name == "label"
+            no_labels = "A folder of images has labels if each class has its folder. " * in_place
+            if in_place and index.files[0].path.endswith(".tar"):
+                no_labels = (
+                    "Labels of a tar file are in KEY.cls beside KEY.jpg; others: gpubeton index --label json:KEY. "
+                )
             raise NoSuchFieldError(
                 f"{index.title}: a pipeline for {name!r}, but the file has the fields {fields}. {no_labels}"
                 "For another output of one of them, use PipelineSpec(field, transforms=[...])."

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -259,12 +261,28 @@ def _find(name: str, ending: str, remote: RemoteOptions | None) -> list[str]:
         folder, _, pattern = name.rpartition("/")
         if pattern and "*" not in pattern:
             return [name]
-        pattern, urls = pattern or f"*{ending}", [url for url, *_ in list_objects(f"{folder}/", remote)]
+        urls = [url for url, *_ in list_objects(f"{folder}/", remote)]
+        if not pattern:
+            _warn_of_packed(urls, ending)
+        pattern = pattern or f"*{ending}"
         return [url for url in urls if fnmatchcase(url.rpartition("/")[2], pattern)]
     # Absolute patterns, too, which Path.glob refuses.
     paths = sorted(glob(name)) or [name]  # noqa: PTH207
-    inside = [sorted(glob(f"{escape(path)}/*{ending}")) if Path(path).is_dir() else [path] for path in paths]  # noqa: PTH207
-    return [path for files in inside for path in files]
+    files = list[str]()
+    for path in paths:
+        names = sorted(glob(f"{escape(path)}/*")) if Path(path).is_dir() else None  # noqa: PTH207
+        _warn_of_packed(names or (), ending)
+        files += [path] if names is None else [name for name in names if name.endswith(ending)]
+    return files
+
+
+def _warn_of_packed(names: Iterable[str], ending: str) -> None:
+    packed = [name for name in names if re.search(rf"{re.escape(ending)}\.\w+$|\.tgz$", name)]
+    if packed:
+        warnings.warn(
+            f"{packed[0]}: left out with {len(packed) - 1} more: of compressed files nothing is read. Decompress them",
+            stacklevel=2,
+        )
 
 
 def choose_column(

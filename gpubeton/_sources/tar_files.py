@@ -6,6 +6,7 @@ Python's tarfile needs several times as long for a header, and ends a damaged fi
 from __future__ import annotations
 
 import re
+import warnings
 import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _BLOCK = 512
 _END = bytes(_BLOCK)
+#: Zeros at the end: tar fills its blocks, of 10 KiB as a rule; more than a megabyte belongs to no tar file.
+_END_BYTES, _MOST_ZEROS = 20 * _BLOCK, 1 << 20
 #: Most bytes of a long name, of the headers of a file, and of a label.
 _MOST_BYTES = 16 << 20
 # Kinds of members, by their letter.
@@ -53,7 +56,10 @@ def list_members(tar: SmallReads, hidden: Counter[str]) -> Iterator[tuple[str, i
     while at < tar.size or not at:
         header = tar.at(at, _BLOCK)
         if header == _END:
-            at = tar.size
+            rest = tar.at(at, min(tar.size - at, _END_BYTES + _BLOCK))
+            if tar.size - at > _MOST_ZEROS or any(rest):
+                what = f"{tar.size - at} bytes follow its end mark, at {at}, and are not read. They may be files"
+                _warn(tar, f"{what}: of a tar file that was attached (use tar --concatenate), or after a hole of zeros")
             break
         kind, size = _read_header(tar, at, header)
         is_header, start = kind in _HEADERS, at + _BLOCK
@@ -81,6 +87,9 @@ def list_members(tar: SmallReads, hidden: Counter[str]) -> Iterator[tuple[str, i
             hidden["hidden"] += 1
         else:
             yield name, start, size
+    else:
+        if at == tar.size and not long_name and long_size < 0:
+            _warn(tar, f"ends after {tar.size} bytes without the zeros that mark the end: it may be cut")
     if at > tar.size or long_name or long_size >= 0:
         raise TruncatedError(f"{tar.name}: ends after {tar.size} bytes, within a file. Compare it with the original.")
 
@@ -100,11 +109,21 @@ def list_samples(tar: SmallReads, hidden: Counter[str], label: str | None = None
                 yield sample
             sample = TarSample(key)
         ending = ending.lower()
+        if ending in sample.members:
+            raise FormatError(
+                f"{tar.name}: the sample {key!r} has two files that end in .{ending}, one from byte "
+                f"{sample.members[ending][0]} and one from {start} on; expected one. Give each sample another name "
+                "before the first dot"
+            )
         sample.members[ending] = start, size
         if ending == label:  # at once: later, another block would have to be read
             sample.label = _content(tar, start, size)
     if sample.members:
         yield sample
+
+
+def _warn(tar: SmallReads, what: str) -> None:
+    warnings.warn(f"{tar.name}: {what}. Compare it with the original", stacklevel=2)
 
 
 def _read_header(tar: SmallReads, at: int, header: bytes) -> tuple[bytes, int]:

@@ -16,7 +16,7 @@ from gpubeton._writing.chunks import RegionSizes
 from gpubeton._writing.file_builder import PageAllocator, make_descriptors
 from gpubeton.errors import OptionError, StorageError
 from gpubeton.fields import FloatField, IntField, RGBImageField
-from gpubeton.fields.jpeg import decode_rgb, read_frame
+from gpubeton.fields.jpeg import START, decode_rgb, read_frame
 from gpubeton.fields.pixels import size_of_file
 from gpubeton.format.data_files import MAX_FILES, OFFSET_BITS, DataFile, first_offset
 from gpubeton.format.dataset import open_dataset
@@ -121,14 +121,15 @@ def find_all(
 
 def _is_damaged(content: bytes) -> bool:
     """Return True if no library decodes a JPEG without entry points."""
-    # Kinds that have none, such as progressive ones, are decoded whole each time: loaders notice themselves.
-    try:
-        frame = read_frame(content)
-        if frame is None or frame.is_baseline or not frame.is_complete:
-            decode_rgb(content)
+    # Kinds that have none, such as progressive ones and PNG, are decoded whole each time: loaders notice themselves.
+    frame = read_frame(content)
+    if not content.startswith(START) or (frame is not None and frame.is_complete and not frame.is_baseline):
         return False
+    try:
+        decode_rgb(content)
     except Exception:  # noqa: BLE001  a library may raise anything about damaged data
         return True
+    return False
 
 
 def find_checksums(rows: NDArray[np.void], path: str, num_workers: int, identity: SourceIdentity) -> NDArray[np.uint32]:

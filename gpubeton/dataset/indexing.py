@@ -313,7 +313,7 @@ class UnfinishedEntries:
     """The entry points that were found so far, in ``.NAME.entries``; they survive any interruption."""
 
     # After the identity of the images, it has a record for some images at a time: a header, the number of entries, the
-    # seal and the checksum of each image, whether it is damaged, and the entries. A part is a field of one of the files.
+    # seal and the checksum of each image, whether it is damaged, and the entries. A part is a field of a file.
 
     def __init__(
         self, target: Path, index: Index, names: list[str], version: int, *, with_checksums: bool = False
@@ -383,12 +383,12 @@ class UnfinishedEntries:
         file, name, images = damaged[0]
         sample = self._index.files[file].first_sample + int(images[0])
         place = self._index.origin(sample) or f"sample {sample}"
+        when = "whatever the crop" if is_marked else "where a crop needs the damaged part"
         count = sum(len(numbers) for _, _, numbers in damaged)
         warnings.warn(
             f"{path}: {count} damaged JPEG{'s' * (count > 1)}, which no library decodes, the first of {place}, field "
-            f"{name!r}. Loaders will take {'them' if count > 1 else 'it'} for bad images, "
-            f"{'whatever the crop' if is_marked else 'where a crop needs the damaged part'}: see on_error. The reasons: "
-            f"gpubeton verify {path}",
+            f"{name!r}. Loaders will take {'them' if count > 1 else 'it'} for bad images, {when}: see on_error. The "
+            f"reasons: gpubeton verify {path}",
             stacklevel=3,
         )
 

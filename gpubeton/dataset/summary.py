@@ -165,7 +165,7 @@ def summarize(
         page_use=float(used) / (pages * header.page_size) if pages else 0.0,
         metadata_bytes=metadata_bytes,
         fields=[_summarize_field(index, name, field, look_at, blocks.get(name, [])) for name, field in fields.items()],
-        has_checksums=notes.checksums is not None or (index.files[0].is_container and bool(index.checksums.any())),
+        has_checksums=notes.checksums is not None or bool(index.checksums.any()),
         class_names=None if notes.class_names is None else list(notes.class_names),
         notes=dict(notes.content),
         index_faults=faults,

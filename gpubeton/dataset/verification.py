@@ -16,7 +16,7 @@ from gpubeton._machine import worker_count
 from gpubeton._writing import find_all
 from gpubeton.errors import BadImageError, EntryPointsError, FieldTypeError, FormatError, StorageError
 from gpubeton.fields.codecs import CODECS, Codec
-from gpubeton.fields.pixels import rgb_of_file, size_of_file
+from gpubeton.fields.pixels import EMPTY, rgb_of_file, size_of_file
 from gpubeton.fields.registry import CustomFields, open_single
 from gpubeton.format.data_files import first_offset
 from gpubeton.format.entry_points import read_beside, read_within
@@ -120,6 +120,9 @@ def verify(
     findings = [Finding(None, None, file.fault) for file in index.files if file.fault]
     sums = index.checksums if index.checksums.any() else None
     checker = _RegionChecker(index, fields, sums)
+    for name, images in zip(index.names, checker.images, strict=True):
+        empty = () if images is None else np.flatnonzero(index.regions(name).size == 0).tolist()
+        findings += [Finding(sample, name, f"an image of 0 bytes: {EMPTY}") for sample in empty]
     rows, decoded = len(index.allocations), Counter[int | None]()
     threads = worker_count(num_workers)
     mean_size = index.allocations["size"].mean() if rows else 0
@@ -190,7 +193,7 @@ class _RegionChecker:
     def __init__(self, index: Index, fields: dict[str, Field], sums: NDArray[np.uint32] | None) -> None:
         self._index = index
         self._fields = list(fields.values())
-        self._images = [field.images(index.column(name)) for name, field in fields.items()]
+        self.images = [field.images(index.column(name)) for name, field in fields.items()]
         self._sums = sums
         # (R,) number of the field of each region, -1 if only a custom field's class knows it
         self._field = np.full(len(index.allocations), -1, np.int64)
@@ -221,7 +224,7 @@ class _RegionChecker:
             number = int(self._field[row])
             name = self._index.names[number] if number >= 0 else None
             content = read(offset, size)
-            images = self._images[number] if number >= 0 else None
+            images = self.images[number] if number >= 0 else None
             modes[None if images is None else int(images.mode[sample])] += 1
             try:
                 findings += [Finding(sample, name, what) for what in self._faults(row, sample, number, size, content)]
@@ -241,7 +244,7 @@ class _RegionChecker:
             )
         if number < 0:
             return
-        metadata, images = self._index.column(self._index.names[number])[sample], self._images[number]
+        metadata, images = self._index.column(self._index.names[number])[sample], self.images[number]
         if images is None:
             try:
                 self._fields[number].read_value(metadata, content)

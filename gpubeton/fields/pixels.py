@@ -56,6 +56,10 @@ def file_content(value: Any) -> bytes | None:
     return None
 
 
+#: Why an image has no bytes.
+EMPTY = "an empty file, or one that was missing when it was listed"
+
+
 def open_image(content: bytes, kinds: tuple[str, ...] | None = None) -> Image.Image:
     """Open an image file of some kinds, or any that Pillow decodes by itself, as far as its header."""
     from PIL import Image, UnidentifiedImageError
@@ -68,9 +72,8 @@ def open_image(content: bytes, kinds: tuple[str, ...] | None = None) -> Image.Im
     except UnidentifiedImageError as error:
         # Pillow names the object in memory, which is another one each time.
         names = "a kind that Pillow knows" if kinds is None else f"these kinds: JPEG, {', '.join(kinds)}"
-        raise UnidentifiedImageError(
-            f"no image of {names}; its {len(content)} bytes begin with {content[:8]!r}"
-        ) from error
+        begin = f"its {len(content)} bytes begin with {content[:8]!r}" if content else f"it has 0 bytes: {EMPTY}"
+        raise UnidentifiedImageError(f"no image of {names}; {begin}") from error
     return image
 
 

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -243,12 +243,26 @@ def join(parts: Iterable[Index]) -> Index:
         if part.class_names is None or class_names is None:
             class_names = None
         elif part.class_names != class_names:
+            if class_names and part.class_names:
+                warn_of_classes(first.title, class_names, part.title, part.class_names)
             class_names = ()
     if len(fields[0]) == 1:
         return first
     # The parts of a field are let go before the next field is joined.
     joined = tuple(_join_rows(descriptor, fields.pop(0)) for descriptor in first.descriptors)
     return Index(tuple(files), first.header, first.descriptors, joined, class_names=class_names)
+
+
+def warn_of_classes(title: str, names: Sequence[str], other_title: str, others: Sequence[str]) -> None:
+    """Warn that two files give their classes different names, so that labels of one mean others in the second."""
+    label = next(number for number, pair in enumerate(zip_longest(names, others)) if pair[0] != pair[1])
+    first, second = (repr(listed[label]) if label < len(listed) else "no class" for listed in (names, others))
+    warnings.warn(
+        f"label {label} is {first} in {title}, and {second} in {other_title}: labels of files with other "
+        "class names mean other classes. Index or convert the images of all together, or each with --classes and the "
+        "names of all",
+        stacklevel=2,
+    )
 
 
 def renew_fingerprint(index: Index, stored: str) -> str:

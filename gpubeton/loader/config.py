@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -188,6 +189,17 @@ def check_seed(seed: Any, *, distributed: bool) -> int:
         return check_whole("seed", seed)
     # As in FFCV from numpy's global generator, so that np.random.seed holds.
     return 0 if distributed else int(np.random.randint(0, np.iinfo(np.int32).max))  # noqa: NPY002
+
+
+def arguments_of_ranks(
+    order: object, indices: NDArray[np.uint64] | IdRange, batching: Batching
+) -> dict[str, str | int]:
+    """List the arguments, but for the seed, that have to be the same on all ranks."""
+    ids = f"{len(indices)} samples"
+    if not isinstance(indices, IdRange):
+        ids += f" with the CRC-32 {zlib.crc32(indices.tobytes()):08x}"
+    name = order.__name__ if isinstance(order, type) else str(order)
+    return {"order": name, "indices": ids, **batching._asdict()}
 
 
 def check_cache_dir(cache_dir: Any) -> str | None:

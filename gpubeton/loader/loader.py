@@ -42,7 +42,7 @@ from gpubeton.loader.stats import EpochStats, LoaderStats, StatsHistory
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.validation import check_choice, check_whole
 from gpubeton.traversal_order import TraversalOrder
-from gpubeton.traversal_order.base import check_seed_of_ranks
+from gpubeton.traversal_order.base import check_ranks
 from gpubeton.traversal_order.mixed import order_of
 
 if TYPE_CHECKING:
@@ -301,8 +301,8 @@ class Loader(FfcvSurface):
         if self.distributed and seed is None and order_class(order) is not order_class("sequential"):
             warnings.warn("distributed=True without a seed: the seed is 0, so that all ranks agree", stacklevel=3)
         if self.distributed:
-            title = f"{self.reader.index.title}, {order}, {len(self._ids)}, {self.batch_size}"
-            check_seed_of_ranks(title, self.seed)
+            arguments = config.arguments_of_ranks(order, self._ids, Batching(self.batch_size, self.drop_last))
+            check_ranks(self.reader.index.title, self.seed, arguments)
         outputs = self._compile_outputs()  # raises if a pipeline cannot be planned
         self._resources.open_gpu(self._epoch_config, outputs)
         for mistake in likely_mistakes(outputs):

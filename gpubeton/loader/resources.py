@@ -25,7 +25,7 @@ from gpubeton._machine import read_machine
 from gpubeton._plan.page_plan import MAX_REQUEST, PagePlan
 from gpubeton._sources import is_container, open_source
 from gpubeton._writing import make_index
-from gpubeton.errors import DeviceError, LoaderClosedError, OptionError, RemoteMissingError, StorageError
+from gpubeton.errors import DeviceError, LoaderClosedError, NotesError, OptionError, RemoteMissingError, StorageError
 from gpubeton.format import ImageMode
 from gpubeton.format.data_files import MAX_FILES
 from gpubeton.format.dataset import join
@@ -69,6 +69,7 @@ _GIB = 1 << 30
 # An epoch warns of its requests if they are so many times what its bytes need in parts of the usual size, and some.
 _TOO_MANY = 4
 _LEAST_REQUESTS = 100
+_FEW_FILES = 64  # whose notes are read at once
 # Pages that no sample is in (metadata, the allocation table) are fetched, so that the files can be mapped: up to this
 # share of all, or as much as two pages of each file. The epoch waits for them only if they have few bytes.
 _FEW = 1 / 8
@@ -80,7 +81,7 @@ def open_all(
 ) -> tuple[Reader, tuple[MixtureRules, list[int]] | None]:
     """Open the data of a loader; of a mixture, with the first sample of each source, and the number of all."""
     if not isinstance(fname, Mixture):
-        return open_data(fname, config, num_workers), None
+        return _with_classes(open_data(fname, config, num_workers)), None
     mixture, starts, containers = fname, [0], set[bool]()
 
     def parts() -> Iterator[Index]:
@@ -101,7 +102,16 @@ def open_all(
         descriptors = (*index.descriptors, Descriptor(mixture.field, int(FieldType.INT), bytes(ARGUMENTS_SIZE)))
         rows = (*index.rows, FieldRows(np.repeat(np.arange(len(starts) - 1), np.diff(starts)).astype("<i8")))
         index = Index(index.files, index.header, descriptors, rows, class_names=index.class_names)
-    return reader_of(mixture.files, index, config.custom_fields), (mixture.rules, starts)
+    return _with_classes(reader_of(mixture.files, index, config.custom_fields)), (mixture.rules, starts)
+
+
+def _with_classes(reader: Reader) -> Reader:
+    """Let a reader of some local files compare the names of their classes; of many or remote ones it takes long."""
+    files = reader.index.files
+    if 1 < len(files) <= _FEW_FILES and not any("://" in file.path for file in files):
+        with suppress(NotesError):  # a loader works with damaged notes
+            reader.class_names  # noqa: B018  it warns
+    return reader
 
 
 def open_data(fname: str | tuple[str, ...], config: LoaderConfig, num_workers: int) -> Reader:

@@ -212,6 +212,8 @@ class EpochSchedule:
         self._num_samples = num_samples  # of the file
         self._lock = threading.Lock()
         self._current: EpochCursor | None = None
+        # Of a resumed epoch: its cursor, the first batch, and the cursor of the epoch after it.
+        self._resumed: tuple[EpochCursor, int, EpochCursor] | None = None
         # Epoch, place in it and ids of the order's attributes; these attributes, which keep their ids; the samples.
         self._cached: tuple[Any, dict[str, Any], NDArray[Any] | LazyIds] | None = None
 
@@ -281,6 +283,10 @@ class EpochSchedule:
         """Find where a loop would begin: with the next epoch, or with `is_last` that which was counted last."""
         if is_last:
             return replace(self.next, epoch=max(self.next.epoch - 1, 0), first=0, batch=0, sampling=None)
+        if self._resumed is not None:
+            cursor, first_batch, following = self._resumed
+            if self.next is following and cursor.batch == first_batch and not cursor.is_complete:
+                self.next = replace(cursor)  # no batch was received: ``len(iter(loader))`` loses nothing
         if self.next.sampling is not None and self.next.sampling.fingerprints != sampling.fingerprints:
             self._check_that_no_epoch_is_resumed("samples")
         return self.next
@@ -290,6 +296,7 @@ class EpochSchedule:
         with self._lock:
             if cursor is self.next:
                 self.next = replace(cursor, epoch=cursor.epoch + 1, first=0, batch=0, sampling=None)
+                self._resumed = (cursor, cursor.batch, self.next) if cursor.first > 0 or cursor.batch > 0 else None
             cursor.sampling, cursor.num_batches = sampling, num_batches
             self._current = cursor
             self.has_begun = True

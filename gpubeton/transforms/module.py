@@ -9,6 +9,8 @@ from gpubeton.pipeline.pixel_type import is_torch_dtype
 from gpubeton.transforms.transform import Moves, Transform
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import torch
     from numpy.typing import NDArray
 
@@ -21,14 +23,14 @@ _OTHER_RANDOM_NAMES = {
 }
 
 
-def _random_parts(part: Any) -> list[str]:
-    """List torchvision's transforms that draw once for a batch, also those inside of others."""
-    kind, inner = type(part), getattr(part, "transforms", None)  # Compose keeps them in a plain list
+def _parts_of(part: Any) -> Iterator[Any]:
+    """List a module and those inside of it, in order."""
+    inner = getattr(part, "transforms", None)  # Compose keeps them in a plain list
     if not isinstance(inner, (list, tuple)):
         inner = list(part.children()) if hasattr(part, "children") else []
-    is_random = kind.__name__.startswith("Random") or kind.__name__ in _OTHER_RANDOM_NAMES
-    names = [kind.__name__] if is_random and kind.__module__.startswith("torchvision.") else []
-    return names + [name for other in inner for name in _random_parts(other)]
+    yield part
+    for other in inner:
+        yield from _parts_of(other)
 
 
 class ModuleWrapper(Transform):
@@ -61,9 +63,15 @@ class ModuleWrapper(Transform):
         self.advice = ""  # what to write instead, where the library has the same
 
     @property
+    def parts(self) -> list[tuple[str, Any]]:
+        """The module and those inside of it, with the names of torchvision's transforms, "" for others."""
+        kinds = [(type(part), part) for part in _parts_of(self.module)]
+        return [(kind.__name__ if kind.__module__.startswith("torchvision.") else "", part) for kind, part in kinds]
+
+    @property
     def random_parts(self) -> list[str]:
         """Names of torchvision's transforms in the module that draw once for a batch."""
-        return _random_parts(self.module)
+        return [name for name, _ in self.parts if name.startswith("Random") or name in _OTHER_RANDOM_NAMES]
 
     def check_state(self, state: State) -> None:
         if not is_torch_dtype(state.dtype):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,7 +15,7 @@ from gpubeton._plan.places import Rank
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -191,25 +193,43 @@ def rank_of_process() -> Rank:
 _num_loaders: Counter[str] = Counter()  # made by this process, by their files
 
 
-def check_seed_of_ranks(title: str, seed: int) -> None:
-    """Raise `OptionError` if another rank's loader has another seed: their shares would overlap."""
-    # `title` names the data and the order. All ranks make the same loaders of one title, in the same order.
+def check_ranks(title: str, seed: int, arguments: Mapping[str, Any]) -> None:
+    """Raise `OptionError` if another rank's loader has another seed: their shares would overlap; warn of the rest."""
+    # `title` names the data. All ranks make the same loaders of one title, in the same order.
     import torch.distributed as dist
 
-    _num_loaders[title] += 1
-    key = f"gpubeton/seed/{title}/{_num_loaders[title]}"
-    try:
-        # The first rank leaves its seed in the group's store, where the others find it: they wait for that alone.
-        # `compare_set` would be one call, but it crashes the process with torch 2.3.
-        store = dist.distributed_c10d._get_default_store()  # noqa: SLF001  there is no public way to the store
-        if store.add(f"{key}/ranks", 1) == 1:
-            store.set(key, str(seed))
-        first = int(store.get(key))
-    except (AttributeError, RuntimeError, ValueError):  # no store, or one that cannot count
-        return
+    first = _value_of_first_rank(f"seed/{title}, {[*arguments.values()]}", seed)
     if first != seed:
         raise OptionError(
             f"seed is {seed} on rank {dist.get_rank()} of {dist.get_world_size()}, but {first} on another rank: each "
             "would shuffle differently: some samples would come twice, others never. Give all ranks the same "
             "seed; the ranks get different samples, and different draws for them, by distributed=True"
         )
+    others = _value_of_first_rank(f"arguments/{title}", dict(arguments))
+    unlike = [
+        f"{name} is {value} here, {others[name]} there" for name, value in arguments.items() if value != others[name]
+    ]
+    if unlike:
+        warnings.warn(
+            f"{title}: rank {dist.get_rank()} of {dist.get_world_size()} has other arguments than another rank: "
+            f"{'; '.join(unlike)}. Some samples would come twice, others never, and ranks may wait for each other "
+            "forever. Give all ranks the same",
+            stacklevel=4,
+        )
+
+
+def _value_of_first_rank(name: str, value: Any) -> Any:
+    """Give what the rank that comes first has for a loader, by the number of its loader of that name."""
+    import torch.distributed as dist
+
+    _num_loaders[name] += 1
+    key = f"gpubeton/{name}/{_num_loaders[name]}"
+    try:
+        # The first rank leaves its value in the group's store, where the others find it: they wait for that alone.
+        # `compare_set` would be one call, but it crashes the process with torch 2.3.
+        store = dist.distributed_c10d._get_default_store()  # noqa: SLF001  there is no public way to the store
+        if store.add(f"{key}/ranks", 1) == 1:
+            store.set(key, json.dumps(value))
+        return json.loads(store.get(key))
+    except (AttributeError, RuntimeError, ValueError):  # no store, or one that cannot count
+        return value

@@ -290,3 +290,13 @@ def test_a_certificate_that_is_refused_is_named_at_once(
         monkeypatch.setattr("gpubeton._bytes.store_client._FIRST_PATIENCE", 3600.0)  # repeats would take so long
         with pytest.raises(StorageError, match=f"certificate.*{fault}.*SSL_CERT_FILE"):
             read_object(url, options)
+
+
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"])
+def test_an_endpoint_without_its_scheme_is_refused(variable, monkeypatch):
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    monkeypatch.setenv(variable, "minio:9000")
+    with pytest.raises(
+        OptionError, match=f"{variable} is 'minio:9000'; expected an address such as 'http://minio:9000'"
+    ):
+        head_object("s3://bucket/a.beton", RemoteOptions())

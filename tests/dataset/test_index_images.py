@@ -26,7 +26,7 @@ from gpubeton.dataset import (
     open_source,
     verify,
 )
-from gpubeton.errors import OptionError, StorageError
+from gpubeton.errors import BadImageError, OptionError, StorageError
 from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder
 from gpubeton.format import open_dataset
 from gpubeton.format.entry_points import open_entry_points
@@ -351,3 +351,14 @@ def test_a_damaged_image_is_named_and_is_bad_whatever_a_crop_needs(kind, tmp_pat
     assert "cannot be decoded, as `gpubeton index` noticed" in reason
     findings = [finding.what for finding in verify(path).findings if finding.sample == number]
     assert [what.count("cannot be decoded") for what in findings] == [1]
+
+
+def test_an_empty_file_among_images_is_no_sound_one(tmp_path):
+    folder = write_folder(tmp_path / "photos", 3, ("cat",))
+    sorted(folder.rglob("*.jpg"))[1].write_bytes(b"")
+    index_source(open_source(str(folder)), path := tmp_path / "photos.index")
+    assert verify(path).bad_samples == [1]
+    (finding,) = verify(path).findings
+    assert "0 bytes: an empty file" in finding.what
+    with pytest.raises(BadImageError, match="it has 0 bytes: an empty file"):
+        list(Loader(path, 3, num_workers=1, pipelines={"image": [CenterCropRGBImageDecoder((8, 8), 1), ToTensor()]}))

@@ -234,6 +234,54 @@ def test_other_modules_are_not_warned_of(file, module):
     assert warnings_of(file, image=[SimpleRGBImageDecoder(), ToTensor(), ToTorchImage(), module]) == []
 
 
+def torchvision_normalize(*std):
+    module = torchvision_like("Normalize")
+    module.mean, module.std = std, std
+    return module
+
+
+def scaling(scale):
+    module = torchvision_like("ToDtype")
+    module.scale = scale
+    return module
+
+
+@pytest.mark.parametrize(
+    ("operations", "what"),
+    [
+        ([ToTensor(), ToTorchImage(), Convert(torch.float32), torchvision_normalize(0.2, 0.2, 0.2)], "from 0 to 255"),
+        ([ToTensor(), ToTorchImage(), scaling(False), torchvision_normalize(0.2, 0.2, 0.2)], "from 0 to 255"),
+        (
+            [NormalizeImage([120] * 3, [60] * 3, np.float32), ToTensor(), ToTorchImage(), torchvision_normalize(0.2)],
+            "normalized already",
+        ),
+    ],
+)
+def test_torchvisions_normalize_for_other_numbers_is_warned_of(file, operations, what):
+    (message,) = warnings_of(file, image=[SimpleRGBImageDecoder(), *operations])
+    assert "torchvision's Normalize in the pipeline of 'image'" in message
+    assert what in message
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        [ToTensor(), ToTorchImage(), scaling(True), torchvision_normalize(0.2, 0.2, 0.2)],
+        [ToTensor(), ToTorchImage(), torch.nn.Sequential(scaling(True), torchvision_normalize(0.2, 0.2, 0.2))],
+        [ToTensor(), ToTorchImage(), Convert(torch.float32), torchvision_normalize(60, 60, 60)],
+        [NormalizeImage([0] * 3, [255] * 3, np.float32), ToTensor(), ToTorchImage(), torchvision_normalize(0.2)],
+    ],
+)
+def test_torchvisions_normalize_for_these_numbers_is_not_warned_of(file, operations):
+    assert warnings_of(file, image=[SimpleRGBImageDecoder(), *operations]) == []
+
+
+def test_torchvisions_transforms_on_channels_last_are_warned_of(file):
+    (message,) = warnings_of(file, image=[SimpleRGBImageDecoder(), ToTensor(), torchvision_like("Resize")])
+    assert "Resize of torchvision" in message
+    assert "channels last" in message
+
+
 # --- halves as int16 --------------------------------------------------------------------------------------------------
 
 TO_HALF = NormalizeImage([100] * 3, [50] * 3, np.float16)

@@ -141,7 +141,7 @@ def test_policies_are_timms_with_its_fill_and_its_jitter(photos, augment):
 def test_repeated_samples_are_on_different_ranks_and_differ(tmp_path, monkeypatch):
     file, found = write_photos(tmp_path / "a.beton", 48), []
     arguments = {"is_training": True, "num_aug_repeats": 2, "distributed": True, "seed": 4}
-    monkeypatch.setattr(loader_module, "check_seed_of_ranks", lambda *_: None)
+    monkeypatch.setattr(loader_module, "check_ranks", lambda *_: None)
     for number in range(2):
         monkeypatch.setattr(base, "rank_of_process", lambda number=number: Rank(number, 2))
         found.append(list(create_loader(file, 32, 8, **arguments)))

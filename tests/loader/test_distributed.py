@@ -47,6 +47,10 @@ several = [
     Loader(files, 4, num_workers=1, distributed=True, seed=1, order=order, drop_last=False, pipelines=only_label)
     for order in ("sequential", "random", "quasi_random")
 ]
+with warnings.catch_warnings(record=True) as unlike:
+    warnings.simplefilter("always")
+    unlike_arguments = {{"batch_size": 4 + rank, "order": ["random", "window"][rank], "indices": range(20 + rank)}}
+    Loader([{file!r}] * 3, num_workers=1, distributed=True, seed=3, pipelines=only_label, **unlike_arguments)
 try:
     make(batch_size=4, order="random", seed=40 + rank, drop_last=False)
     other_seed = "accepted"
@@ -54,6 +58,7 @@ except OptionError as error:
     other_seed = str(error)
 print(json.dumps({{
     "other_seed": other_seed,
+    "unlike": [str(warning.message) for warning in unlike],
     "orders": orders,
     "len": len(loader),
     "seed": loader.seed,
@@ -108,6 +113,15 @@ def test_without_a_seed_all_ranks_use_0_and_warn_and_another_seed_than_the_first
     first, second = sorted((rank["other_seed"] for rank in ranks), key=len)
     assert first == "accepted"
     assert re.search(r"seed is 4[01] on rank [01] of 2, but 4[01] on another rank", second)
+
+
+def test_other_arguments_than_those_of_another_rank_are_warned_of(ranks):
+    first, second = sorted((rank["unlike"] for rank in ranks), key=len)
+    assert first == []
+    assert re.search(
+        r"rank [01] of 2 .* order is \w+ here, \w+ there; indices is 2[01] samples .*; batch_size is [45] here, [45] ",
+        second[0],
+    )
 
 
 def test_each_rank_resumes_with_its_own_batches_from_the_state_of_any(ranks):

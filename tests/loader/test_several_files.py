@@ -10,15 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpubeton.dataset import convert, index_source, open_source
 from gpubeton.errors import BadImageError, FieldMismatchError, StateError, StorageError
 from gpubeton.fields import IntField
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
-from gpubeton.loader import Loader
+from gpubeton.loader import Loader, Mixture
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import ToTensor
 from gpubeton.traversal_order import Balanced, Weighted
 from tests.engine.test_user_decoder import Lengths, PairField, Samples
 from tests.loader.pipelines import ONLY_LABEL, augmented, labels, same
+from tests.picture_folders import write_folder
 from tests.small_files import Photos, Stretch, damage, photo_fields, write
 
 BORDERS = (0, 20, 27, 50)
@@ -212,3 +214,21 @@ def test_explain_counts_the_files(shards, capsys):
     loader.explain()
     assert f"{shards[0]} and 2 more: mapped into memory" in capsys.readouterr().out
     assert f"<Loader of {shards[0]} and 2 more: 50 samples" in repr(loader)
+
+
+@pytest.mark.parametrize("kind", ["index", "beton"])
+def test_files_whose_labels_mean_other_classes_are_warned_of(kind, tmp_path):
+    files, only_label = [], {"image": None}
+    for classes in (("cat", "dog"), ("dog", "eel")):
+        source = open_source(str(write_folder(tmp_path / "-".join(classes), 4, classes)))
+        files.append(tmp_path / f"{'-'.join(classes)}.{kind}")
+        if kind == "index":
+            index_source(source, files[-1], entry_points=False)
+        else:
+            convert(source, files[-1], num_workers=1)
+    for several in (files, Mixture(dict.fromkeys(files, 0.5))):
+        with pytest.warns(
+            UserWarning, match="label 0 is 'cat' in .*cat-dog.*, and 'dog' in .*dog-eel.* mean other classes"
+        ):
+            Loader(several, 2, num_workers=1, pipelines=only_label)
+    Loader([files[0], files[0]], 2, num_workers=1, pipelines=only_label)

@@ -110,6 +110,21 @@ def test_a_new_process_gives_the_same_batches(photos):
     assert json.loads(result.stdout) == digest(batches)
 
 
+def test_a_resumed_epoch_begins_with_the_first_iterator_that_gives_a_batch(photos):
+    loader = make(photos)
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    expected = digest(batches)
+    resumed = make(photos)
+    resumed.load_state_dict(state)
+    assert [len(iter(resumed)) for _ in range(3)] == [len(loader) - 1] * 3
+    assert resumed.state_dict() == state
+    assert digest(resumed) == expected
+    assert resumed.next_epoch == 1
+    assert len(iter(resumed)) == len(iter(resumed)) == len(resumed)  # of epochs that begin, each is the next
+
+
 def test_samples_skipped_as_bad_do_not_shift_the_batches(photos, tmp_path):
     from tests.small_files import damage
 

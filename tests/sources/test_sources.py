@@ -377,3 +377,11 @@ def test_tar_files_are_found_by_wildcards_and_by_names_with_brackets(tmp_path):
     assert find_files(f"{tmp_path}/a[1].tar", ".tar") == [f"{tmp_path}/a[1].tar"]
     with pytest.raises(OptionError, match=r"c-\*\.tar"):
         find_files(f"{tmp_path}/c-*.tar", ".tar")
+
+
+def test_compressed_tar_files_beside_others_are_warned_of(tmp_path):
+    for name in ("a.tar", "b.tar.gz", "c.tgz"):
+        (tmp_path / name).write_bytes(b"")
+    with pytest.warns(UserWarning, match=r"b\.tar\.gz: left out with 1 more"):
+        assert find_files(str(tmp_path), ".tar") == [str(tmp_path / "a.tar")]
+    assert find_files(str(tmp_path / "*.tar"), ".tar") == [str(tmp_path / "a.tar")]

@@ -113,10 +113,29 @@ def test_links_devices_and_folders_are_no_samples(tmp_path):
     assert contents_of(tmp_path / "a.tar") == {"b.jpg": b""}
 
 
-def test_a_tar_file_without_zeros_at_its_end_is_whole(tmp_path):
+def test_a_tar_file_without_zeros_at_its_end_may_be_cut(tmp_path):
     path = write(tmp_path / "a.tar", {"a.jpg": b"abc"})
     path.write_bytes(path.read_bytes()[:1024])
-    assert contents_of(path) == {"a.jpg": b"abc"}
+    with pytest.warns(UserWarning, match=r"a\.tar: ends after 1024 bytes without .* may be cut"):
+        assert contents_of(path) == {"a.jpg": b"abc"}
+
+
+def test_what_follows_the_end_of_a_tar_file_is_warned_of(tmp_path):
+    first, second = (write(tmp_path / f"{name}.tar", {f"{name}.jpg": b"abc"}).read_bytes() for name in "ab")
+    (tmp_path / "both.tar").write_bytes(first + second)
+    (tmp_path / "hole.tar").write_bytes(first + bytes(2 << 20))
+    for name in ("both", "hole"):
+        with pytest.warns(UserWarning, match=rf"{name}\.tar: .* follow its end mark, at 1024"):
+            assert list(contents_of(tmp_path / f"{name}.tar")) == ["a.jpg"]
+
+
+def test_two_files_of_a_sample_with_one_ending_are_refused(tmp_path):
+    path = write(tmp_path / "a.tar", {"0.jpg": b"abc", "0.cls": b"1", "./0.jpg": b"x"})
+    assert len(members_of(path)) == 3
+    path = write(tmp_path / "b.tar", {"0.jpg": b"abc", "0.cls": b"1", "0.JPG": b"x"})
+    what = r"b\.tar: the sample '0' has two files that end in \.jpg, .* 512 and .* 2560"
+    with open_bytes(path) as source, pytest.raises(FormatError, match=what):
+        list(list_samples(SmallReads(source), Counter()))
 
 
 def test_sparse_files_are_refused(tmp_path):
@@ -196,6 +215,7 @@ def test_a_long_name_without_a_file_is_an_error(tmp_path):
 )
 @example(tarfile.PAX_FORMAT, [("ä.png", b"x")], [(512, 1)], 0)
 @settings(max_examples=300)
+@pytest.mark.filterwarnings("ignore:.*Compare it with the original")
 def test_a_damaged_tar_file_is_an_error_or_what_tarfile_reads(tmp_path, format, members, flips, cut):
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", format=format) as tar:
