@@ -130,8 +130,8 @@ class NodeCache:
             raise _unusable(self.directory, error) from error
         if limit is None and self.limit < self.page_size:
             warnings.warn(
-                f"{self.directory}: nothing{more} will be kept in this cache_dir: {_KEPT_FREE // 10**9} GB of its disk are "
-                "left free by default, and it has no more. Set cache_limit, or use a larger disk.",
+                f"{self.directory}: nothing{more} will be kept in this cache_dir: {_KEPT_FREE // 10**9} GB of its disk "
+                "are left free by default, and it has no more. Set cache_limit, or use a larger disk.",
                 stacklevel=2,
             )
 

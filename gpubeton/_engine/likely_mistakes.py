@@ -122,7 +122,7 @@ def _misread_levels(name: str, root: ImageOutput | RowOutput, steps: Sequence[Ba
             if kind == "Normalize" and max(map(float, getattr(part, "std", (1,)))) < 1:
                 return (
                     f"torchvision's Normalize in the pipeline of {name!r} has mean and std for numbers from 0 to 1, "
-                    f"but the images are {what}. Use NormalizeImage alone, with 255 times these numbers, before ToTensor"
+                    f"but the images are {what}. Use NormalizeImage alone, with 255 times these, before ToTensor"
                 )
             is_scaling = kind == "ToDtype" and getattr(part, "scale", True)
             if is_scaling or kind.startswith("Convert") or not (kind or type(part).__module__.startswith("torch.nn.")):

@@ -72,8 +72,8 @@ class NormalizeImage(Transform):
         small = "std" if max(self.std) < 1 else "mean" if 0 < max(self.mean) < 1 else ""
         if small:
             warnings.warn(
-                f"NormalizeImage: {small} is {getattr(self, small)}, which is for images from 0 to 1; these have levels "
-                "from 0 to 255. Multiply mean and std by 255, as in 255 * np.array([0.485, 0.456, 0.406])",
+                f"NormalizeImage: {small} is {getattr(self, small)}, which is for images from 0 to 1; these have "
+                "levels from 0 to 255. Multiply mean and std by 255, as in 255 * np.array([0.485, 0.456, 0.406])",
                 stacklevel=2,
             )
         self.type = dtype_name(type)
