@@ -129,8 +129,8 @@ class LocalFile(ByteSource):
         status = os.stat(name)  # noqa: PTH116  the error names the path as given
         if stat.S_ISDIR(status.st_mode):
             error = IsADirectoryError(
-                f"{name}: a folder, but not of .beton files; expected a .beton file or an index. A Loader reads a "
-                "folder of images; for all else index it first (gpubeton index FOLDER -o NAME.index), or convert it"
+                f"{name}: a folder, but not of .beton files; expected a .beton file or an index. A Loader also reads "
+                "a folder that has images; else index them (gpubeton index FOLDER -o NAME.index), or convert them"
             )
             error.errno = errno.EISDIR  # with a file name as well, the text would begin with "[Errno 21]"
             raise error

@@ -6,6 +6,7 @@ import csv
 import io
 import os
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 #: torchvision's list.
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+#: Usual names of the parts of a dataset.
+_PARTS = frozenset({"train", "training", "val", "valid", "validation", "eval", "test"})
 _PACKED = frozenset({".gz", ".tgz", ".zst", ".xz", ".bz2"})
 #: Files and folders of notebooks, macOS and version control; macOS also puts a folder into zip files.
 _HIDDEN = re.compile(r"(?:^|/)(?:\.[^/]*|__MACOSX(?=/|$))")
@@ -65,6 +68,12 @@ class ImageFolder:
         self.passed_over.update(["hidden"] * len(hidden))
         # The position of a name is the label.
         self.classes = tuple(sorted({folder.partition("/")[0] for folder in folders if folder}))
+        if len(self.classes) > 1 and _PARTS.issuperset(map(str.lower, self.classes)):
+            warnings.warn(
+                f"{os.fspath(root)}: the folders {', '.join(self.classes)} become classes, as every folder does. If "
+                f"they are parts of a dataset, give one of them: {os.fspath(root).rstrip('/')}/{self.classes[-1]}",
+                stacklevel=2,
+            )
         numbers = {name: label for label, name in enumerate(self.classes)}
         for folder in sorted(folders, key=lambda folder: (folder.partition("/")[0], folder)):
             label, files = numbers.get(folder.partition("/")[0]), sorted(filter(None, folders[folder]))

@@ -277,7 +277,7 @@ def _find(name: str, ending: str, remote: RemoteOptions | None) -> list[str]:
 
 
 def _warn_of_packed(names: Iterable[str], ending: str) -> None:
-    packed = [name for name in names if re.search(rf"{re.escape(ending)}\.\w+$|\.tgz$", name)]
+    packed = [name for name in names if re.search(rf"{re.escape(ending)}\.(gz|bz2|xz|zst|lz4)$|\.tgz$", name)]
     if packed:
         warnings.warn(
             f"{packed[0]}: left out with {len(packed) - 1} more: of compressed files nothing is read. Decompress them",

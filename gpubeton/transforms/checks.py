@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,6 +92,12 @@ def checked_levels(operation: str, fill: Fill, state: State) -> None:
         raise PipelineError(
             f"{operation}: fill {fill} cannot be painted on {dtype} images; expected levels from 0 to {most}, of "
             f"which fractions are dropped. A fill in normalized units belongs after NormalizeImage."
+        )
+    if most is not None and 0 < max(fill) < 1:
+        warnings.warn(
+            f"{operation}: fill {fill} is for images from 0 to 1; on {dtype} images it is black, as fractions are "
+            f"dropped. Multiply it by {most}",
+            stacklevel=2,
         )
     if dtype == "int16" and any(fill):
         raise PipelineError(

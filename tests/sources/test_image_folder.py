@@ -55,3 +55,11 @@ def test_links_that_lead_back_bring_no_image_twice(tmp_path):
     result = ImageFolder(tmp_path / "photos")
     assert len(result.files) == 7
     assert result.passed_over == {"links to folders that were read": 3}
+
+
+def test_parts_of_a_dataset_as_classes_are_warned_of(tmp_path):
+    for part in ("train", "val"):
+        write_folder(tmp_path / "data" / part, 3)
+    with pytest.warns(UserWarning, match=r"data: the folders train, val become classes.*data/val"):
+        ImageFolder(tmp_path / "data")
+    assert ImageFolder(tmp_path / "data" / "val").classes == ("cat", "dog", "eel")

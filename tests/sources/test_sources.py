@@ -380,7 +380,7 @@ def test_tar_files_are_found_by_wildcards_and_by_names_with_brackets(tmp_path):
 
 
 def test_compressed_tar_files_beside_others_are_warned_of(tmp_path):
-    for name in ("a.tar", "b.tar.gz", "c.tgz"):
+    for name in ("a.tar", "a.tar.index", "b.tar.gz", "c.tgz"):
         (tmp_path / name).write_bytes(b"")
     with pytest.warns(UserWarning, match=r"b\.tar\.gz: left out with 1 more"):
         assert find_files(str(tmp_path), ".tar") == [str(tmp_path / "a.tar")]

@@ -124,3 +124,10 @@ def test_a_fill_in_normalized_units_is_painted_on_normalized_images():
     cutout = Cutout(2, (-0.5, 0.25, 2))
     cutout.declare_state_and_memory(State(False, "cpu", (3, 6, 8), torch.float32))
     assert cutout.apply(images, np.array([[1, 1]]))[0, :, 2, 2].tolist() == [-0.5, 0.25, 2]
+
+
+def test_a_fill_for_images_from_0_to_1_is_warned_of_where_it_would_be_black():
+    cutout = Cutout(2, (0.485, 0.456, 0.406))
+    with pytest.warns(UserWarning, match=r"Cutout: fill \(0\.485, .* is black.* Multiply it by 255"):
+        cutout.declare_state_and_memory(State(True, "cpu", (6, 8, 3), np.dtype("uint8")))
+    cutout.declare_state_and_memory(State(True, "cpu", (6, 8, 3), np.dtype("float32")))
