@@ -108,9 +108,13 @@ def _converted(folder: Path, file: bytes) -> str:
 
 
 def _indexed(folder: Path) -> str:
-    indexed = index_source(open_source(folder / "in"), folder / "in.index", num_workers=1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        indexed = index_source(open_source(folder / "in"), folder / "in.index", num_workers=1)
     if indexed.unread:
         return "listed as unreadable"
+    if any("1 damaged JPEG" in str(warning.message) for warning in caught):
+        return "named as damaged"
     return "with entry points" if indexed.indexed else "without entry points"
 
 

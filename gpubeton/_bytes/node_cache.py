@@ -123,15 +123,14 @@ class NodeCache:
             self._uses = open_descriptor(self._uses_path, os.O_RDWR | os.O_CREAT, 0o600)
             with self._space() as usage:
                 self.limit = self._default_limit(usage.used) if limit is None else limit
-                more = " more" * (usage.used > 0)
         except StorageError:
             raise
         except OSError as error:
             raise _unusable(self.directory, error) from error
         if limit is None and self.limit < self.page_size:
             warnings.warn(
-                f"{self.directory}: nothing{more} will be kept in this cache_dir: {_KEPT_FREE // 10**9} GB of its disk "
-                "are left free by default, and it has no more. Set cache_limit, or use a larger disk.",
+                f"{self.directory}: nothing{' more' * (usage.used > 0)} will be kept in this cache_dir: "
+                f"{_KEPT_FREE // 10**9} GB of its disk are left free by default, and it has no more. Set cache_limit.",
                 stacklevel=2,
             )
 
