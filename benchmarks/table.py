@@ -109,7 +109,7 @@ def _headline(result: dict[str, Any]) -> str:
         for name, laps in sorted(rates.items(), key=lambda item: -median_rate(next(iter(item[1].values()))))
     ]
     work, machine = races[0]["work"], result["machine"]
-    where = f"{work['cores']} cores of {machine['cpu']}, warm cache, {result['made'][:10]}"
+    where = f"gpubeton without an index; {work['cores']} cores of {machine['cpu']}, warm cache, {result['made'][:10]}"
     what = f"Random resized crop to {work['side']}, flip, normalize to float16 channels_last; {where}."
     return "\n".join([*lines, "", what])
 
