@@ -390,7 +390,8 @@ def test_the_summary_of_an_index_counts_files_that_are_no_jpegs(tmp_path):
         image.save(tmp_path / name)
     (tmp_path / "d.jpg").write_bytes((tmp_path / "b.jpg").read_bytes()[:100])
     (tmp_path / "e.jpg").touch()
-    index_source(open_source(tmp_path), tmp_path / "a.index", num_workers=1)
+    with pytest.warns(UserWarning, match=r"1 damaged JPEG, .* the first of .*d\.jpg"):
+        index_source(open_source(tmp_path), tmp_path / "a.index", num_workers=1)
     kinds = summarize(tmp_path / "a.index").fields[0].image.kinds
     assert {kind: count for kind, count in kinds.items() if count} == {"baseline": 1, "damaged": 2, "other": 2}
 

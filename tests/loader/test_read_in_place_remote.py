@@ -401,7 +401,7 @@ def damage(path, member, *, is_header):
 
 @pytest.mark.parametrize("is_header", [False, True])
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
-@pytest.mark.filterwarnings("ignore:.*have no header")
+@pytest.mark.filterwarnings("ignore:.*have no header", "ignore:.*damaged JPEG")
 def test_bad_images_are_skipped_or_replaced(folder, fault_server, tmp_path, on_error, is_header):
     whole = {"image": [CenterCropRGBImageDecoder((24, 24), 1), ToTensor()]}
     expected = next(iter(Loader(folder / "a.index", 30, num_workers=1, pipelines=whole)))
