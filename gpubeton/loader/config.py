@@ -45,8 +45,12 @@ _OF_DATALOADER = {
     "pin_memory": 'ToDevice("cuda:0") in a pipeline moves a batch to the GPU',
     "prefetch_factor": "batches_ahead= counts batches for the whole loader",
     "persistent_workers": "leave it out: threads are kept between epochs",
+    "timeout": "leave it out: an error in a thread is raised in your loop",
+    "multiprocessing_context": "leave it out: there are no worker processes",
     "worker_init_fn": "leave it out: seed= decides all random draws, for any number of workers",
     "generator": "seed= decides the order and all random draws",
+    # Of forks of FFCV.
+    "custom_field_mapper": 'pipelines={"view2": PipelineSpec("image", ...)} gives a field twice, from one decode',
 }
 
 
@@ -57,7 +61,7 @@ def name_replacements(make: Callable[P, None]) -> Callable[P, None]:
     def checked(*args: P.args, **kwargs: P.kwargs) -> None:
         if names := _OF_DATALOADER.keys() & kwargs:
             advice = "; ".join(f"{name}: {_OF_DATALOADER[name]}" for name in sorted(names))
-            raise TypeError(f"Loader takes other arguments than torch's DataLoader. Instead of {advice}")
+            raise TypeError(f"Loader takes other arguments than DataLoader and forks of FFCV. Instead of {advice}")
         make(*args, **kwargs)
 
     return checked
