@@ -499,6 +499,11 @@ class Checkpoint:
             for name in names
         )
         advice = "Make the loader with the arguments of the saved one."
+        if names == ["file"]:
+            advice += (
+                " For a state, the same samples converted, or in another number of files, are another dataset: finish "
+                "the epoch with the files of the state."
+            )
         if _ANY_RANKS.issuperset(names):
             advice += (
                 f" The batches of {type(schedule.order).__name__} depend on them. With order='window' or 'random', "
