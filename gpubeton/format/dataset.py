@@ -7,6 +7,7 @@ import math
 import os
 import re
 import warnings
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -33,7 +34,8 @@ from gpubeton.format.layout import IMAGE_DTYPE, FieldType
 from gpubeton.format.regions import FieldRows, offsets_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
+    from concurrent.futures import Future
 
     from numpy.typing import NDArray
 
@@ -207,7 +209,20 @@ def _open_parts(parts: Sequence[_Part], custom_types: CustomTypes, remote: Remot
     if len(parts) == 1:
         return _open_part(parts[0], custom_types, remote)
     with ThreadPoolExecutor(min(len(parts), _NUM_THREADS), "gpubeton-open") as threads:
-        return join(threads.map(partial(_open_part, custom_types=custom_types, remote=remote), parts))
+        return join(_opened(parts, threads, partial(_open_part, custom_types=custom_types, remote=remote)))
+
+
+def _opened(
+    parts: Sequence[_Part], threads: ThreadPoolExecutor, open_part: Callable[[_Part], Index]
+) -> Iterator[Index]:
+    """Open the parts, a few ahead: more would take memory until they are joined."""
+    waiting: deque[Future[Index]] = deque()
+    for part in parts:
+        waiting.append(threads.submit(open_part, part))
+        if len(waiting) > 2 * _NUM_THREADS:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 def _open_part(part: _Part, custom_types: CustomTypes, remote: RemoteOptions | None) -> Index:
@@ -231,12 +246,12 @@ def join(parts: Iterable[Index]) -> Index:
     rest = iter(parts)
     first = next(rest)
     files, class_names = list(first.files), first.class_names
-    fields = [[rows] for rows in first.rows]  # of each field, those of the parts
-    number = _count_if_converted(first)
+    number, fields = _count_if_converted(first), list[_JoinedRows]()
     for part in rest:
         _check_fields(first, part)
-        for descriptor, rows in zip(first.descriptors, fields, strict=True):
-            rows.append(_moved_rows(descriptor, part, first_offset(number), first_offset(len(files))))
+        fields = fields or [_JoinedRows(*pair, first) for pair in zip(first.descriptors, first.rows, strict=True)]
+        for rows in fields:
+            rows.add(part, first_offset(number), first_offset(len(files)))
         number += _count_if_converted(part)
         for file in part.files:
             files.append(replace(file, first_sample=files[-1].rows.stop))
@@ -246,10 +261,9 @@ def join(parts: Iterable[Index]) -> Index:
             if class_names and part.class_names:
                 warn_of_classes(first.title, class_names, part.title, part.class_names)
             class_names = ()
-    if len(fields[0]) == 1:
+    if not fields:
         return first
-    # The parts of a field are let go before the next field is joined.
-    joined = tuple(_join_rows(descriptor, fields.pop(0)) for descriptor in first.descriptors)
+    joined = tuple(rows.finish() for rows in fields)
     return Index(tuple(files), first.header, first.descriptors, joined, class_names=class_names)
 
 
@@ -285,32 +299,60 @@ def _count_if_converted(part: Index) -> int:
     return 1 if part.files[0].is_container else len(part.files)
 
 
-def _moved_rows(descriptor: Descriptor, part: Index, pointer: np.uint64, first: np.uint64) -> FieldRows:
-    """Give the rows of a field of a part whose first byte has a global offset, in metadata another one."""
-    rows = part.rows[part.names.index(descriptor.name)]
-    column, offsets = rows.column.copy(), rows.offsets
-    if offsets is None and rows.has_regions and pointer != first:
-        offsets = offsets_in(descriptor, rows)
-    _move_pointers(column, descriptor, part, pointer)
-    return replace(rows, column=column, offsets=None if offsets is None else offsets + first)
+class _JoinedRows:
+    """The rows of a field of several files. They grow in place: all files together need no second copy of them."""
 
+    def __init__(self, descriptor: Descriptor, rows: FieldRows, part: Index) -> None:
+        self._descriptor, self._has_regions = descriptor, True
+        self._count = 0  # of rows
+        self._arrays: dict[str, NDArray[Any]] = {}  # of `FieldRows`, with room at their ends
+        self._shape, self._dtype = rows.column.shape[1:], rows.column.dtype
+        self._row_size = self._dtype.itemsize * math.prod(self._shape)
+        self.add(part, np.uint64(0), np.uint64(0))
 
-def _join_rows(descriptor: Descriptor, parts: Sequence[FieldRows]) -> FieldRows:
-    """Join metadata and regions of a field; without regions if one of the parts has none."""
-    # As bytes: structs would take five times as long.
-    joined = np.concatenate([rows.column.reshape(-1).view(np.uint8) for rows in parts])
-    column = joined.view(parts[0].column.dtype).reshape(-1, *parts[0].column.shape[1:])
-    if not all(rows.has_regions for rows in parts):
-        return FieldRows(column)
-    sizes = [rows.sizes for rows in parts if rows.sizes is not None]
-    offsets = checksums = None
-    if any(rows.offsets is not None for rows in parts):
-        offsets = np.concatenate([offsets_in(descriptor, rows) for rows in parts])
-    if any(rows.checksums is not None for rows in parts):
-        checksums = np.concatenate(
-            [np.zeros(len(rows.column), np.uint32) if rows.checksums is None else rows.checksums for rows in parts]
-        )
-    return FieldRows(column, np.concatenate(sizes) if sizes else None, offsets, True, checksums)
+    def add(self, part: Index, pointer: np.uint64, first: np.uint64) -> None:
+        """Add the rows of a part whose first byte has a global offset, in metadata another one."""
+        rows = part.rows[part.names.index(self._descriptor.name)]
+        start, count = self._count, len(rows.column)
+        # As bytes: structs would take five times as long.
+        self._grow("column", start * self._row_size, np.ascontiguousarray(rows.column).reshape(-1).view(np.uint8))
+        self._count += count
+        _move_pointers(self._column()[start:], self._descriptor, part, pointer)
+        self._has_regions &= rows.has_regions
+        if not self._has_regions:
+            return
+        if rows.sizes is not None:
+            self._grow("sizes", start, rows.sizes)
+        if rows.offsets is not None or pointer != first or "offsets" in self._arrays:
+            if start and "offsets" not in self._arrays:
+                self._grow("offsets", 0, offsets_in(self._descriptor, FieldRows(self._column()[:start])))
+            self._grow("offsets", start, offsets_in(self._descriptor, rows) + first)
+        if rows.checksums is not None or "checksums" in self._arrays:
+            if start and "checksums" not in self._arrays:
+                self._grow("checksums", 0, np.zeros(start, np.uint32))
+            self._grow("checksums", start, np.zeros(count, np.uint32) if rows.checksums is None else rows.checksums)
+
+    def finish(self) -> FieldRows:
+        """Give the joined rows; without regions if one of the parts has none."""
+        for name, array in self._arrays.items():
+            array.resize(self._count * (self._row_size if name == "column" else 1), refcheck=False)
+        column = self._column()
+        arrays = {name: array for name, array in self._arrays.items() if name != "column"}
+        return FieldRows(column, has_regions=True, **arrays) if self._has_regions else FieldRows(column)
+
+    def _column(self) -> NDArray[Any]:  # a view, to be let go before the array grows
+        stored = self._arrays["column"][: self._count * self._row_size]
+        return stored.view(self._dtype).reshape(-1, *self._shape)
+
+    def _grow(self, name: str, start: int, values: NDArray[Any]) -> None:
+        """Write values to an array from `start` on; if it has to grow, it gets room for an eighth more than they need."""
+        stop = start + len(values)
+        if name not in self._arrays:
+            self._arrays[name] = np.empty(stop, values.dtype)
+        elif stop > len(self._arrays[name]):
+            # The system moves its pages; no view of it is in use.
+            self._arrays[name].resize(stop + stop // 8, refcheck=False)
+        self._arrays[name][start:stop] = values
 
 
 def _move_pointers(column: NDArray[Any], descriptor: Descriptor, part: Index, first: np.uint64, name: str = "") -> None:

@@ -102,7 +102,7 @@ def test_two_fields_of_one_name_are_refused(tmp_path):
 def test_a_missing_file_and_a_folder_raise_the_errors_of_open(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_header(tmp_path / "nothing.beton")
-    with pytest.raises(IsADirectoryError, match=r"Loader reads a folder.*gpubeton index") as caught:
+    with pytest.raises(IsADirectoryError, match=r"Loader also reads a folder.*gpubeton index") as caught:
         read_header(tmp_path)
     assert str(caught.value).startswith(f"{tmp_path}: a folder")
     assert caught.value.errno == errno.EISDIR
