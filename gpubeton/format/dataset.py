@@ -345,7 +345,7 @@ class _JoinedRows:
         return stored.view(self._dtype).reshape(-1, *self._shape)
 
     def _grow(self, name: str, start: int, values: NDArray[Any]) -> None:
-        """Write values to an array from `start` on; if it has to grow, it gets room for an eighth more than they need."""
+        """Write values to an array from `start` on; if it has to grow, it gets room for an eighth more."""
         stop = start + len(values)
         if name not in self._arrays:
             self._arrays[name] = np.empty(stop, values.dtype)
