@@ -115,3 +115,11 @@ def test_arrays_of_any_strides_are_normalized_into_the_memory_that_is_given(dtyp
     result = normalize.apply(LEVELS[:, ::-2, ::3], take=take)
     assert np.shares_memory(result, inputs[0])
     assert np.array_equal(result.view(dtype), EXACT[:, ::-2, ::3].astype(dtype))
+
+
+@pytest.mark.parametrize(
+    ("name", "mean", "std"), [("mean", [0.485] * 3, [58.0] * 3), ("std", [124.0] * 3, [0.229] * 3)]
+)
+def test_one_of_mean_and_std_for_images_from_0_to_1_is_warned_of(name, mean, std):
+    with pytest.warns(UserWarning, match=f"{name} is .* for images from 0 to 1"):
+        NormalizeImage(mean, std, np.float32)
