@@ -20,6 +20,7 @@ from gpubeton._bytes.open_files import open_bytes
 from gpubeton._machine import install
 from gpubeton._sources.source import (
     LABEL,
+    PACKED,
     LabelledSource,
     Labels,
     Places,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 #: Usual names of the parts of a dataset.
 _PARTS = frozenset({"train", "training", "val", "valid", "validation", "eval", "test"})
-_PACKED = frozenset({".gz", ".tgz", ".zst", ".xz", ".bz2"})
 #: Files and folders of notebooks, macOS and version control; macOS also puts a folder into zip files.
 _HIDDEN = re.compile(r"(?:^|/)(?:\.[^/]*|__MACOSX(?=/|$))")
 
@@ -93,7 +93,7 @@ class ImageFolder:
         if not self.files:
             others = sorted(ending for ending in self.passed_over if ending.startswith("."))[:5]
             there = f"; it has files that end in {', '.join(others)}" if others else ""
-            advice = "" if _PACKED.isdisjoint(others) else ". Decompress tars: then their samples are read in place"
+            advice = "" if PACKED.isdisjoint(others) else ". Decompress tars: then their samples are read in place"
             raise OptionError(f"{os.fspath(root)}: {endings}, and no folders of images, one per class{there}{advice}")
 
     def _walk(self, root: str | os.PathLike[str]) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -243,6 +242,10 @@ class LabelledSource(Source):
         return str(self._labels[index]) if self._labels else ""
 
 
+#: Endings of compressed files.
+PACKED = frozenset({".gz", ".tgz", ".bz2", ".xz", ".zst", ".lz4"})
+
+
 def find_files(pattern: str, ending: str, remote: RemoteOptions | None = None) -> list[str]:
     """Find the files that a pattern with braces, ``*`` or ``?`` names, and those of an ending in folders among them."""
     files = [path for name in expand_braces(pattern) for path in _find(name, ending, remote)]
@@ -277,7 +280,9 @@ def _find(name: str, ending: str, remote: RemoteOptions | None) -> list[str]:
 
 
 def _warn_of_packed(names: Iterable[str], ending: str) -> None:
-    packed = [name for name in names if re.search(rf"{re.escape(ending)}\.(gz|bz2|xz|zst|lz4)$|\.tgz$", name)]
+    """Warn of compressed files beside those of an ending."""
+    endings = ".tgz", *(f"{ending}{packed}" for packed in PACKED)
+    packed = [name for name in names if name.endswith(endings)]
     if packed:
         warnings.warn(
             f"{packed[0]}: left out with {len(packed) - 1} more: of compressed files nothing is read. Decompress them",

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 MOST_LEVELS = 100
 """Lists and mappings within each other that are shown or copied. Python's own limit depends on who calls."""
 
-#: The checksum of a value that was damaged already is that of its bytes with all bits flipped: it fits no loader's.
+#: Flips all bits of a checksum. `gpubeton index` stores it so for a damaged image: loaders find that it differs.
 DAMAGED = 0xFFFFFFFF
 
 _MAGIC = b"gpubeton"

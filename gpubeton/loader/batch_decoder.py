@@ -327,7 +327,7 @@ def decode_image(
     return job.out[0]
 
 
-# Each thread that calls `decode_image` keeps its memory for the next image, unless this one was larger than so.
+# Each thread that calls `decode_image` keeps its memory for the next image, but not after one with more pixels.
 _of_thread = threading.local()
 _MOST_PIXELS = 1 << 22
 
