@@ -27,15 +27,17 @@ from gpubeton.dataset import (
     verify,
 )
 from gpubeton.errors import BadImageError, OptionError, StorageError
+from gpubeton.fields import BytesField, RGBImageField
 from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder
 from gpubeton.format import open_dataset
 from gpubeton.format.entry_points import open_entry_points
 from gpubeton.loader import Loader
 from gpubeton.transforms import ToTensor
 from gpubeton.writer import DatasetWriter
+from tests.cpu.pictures import jpeg, photo
 from tests.format.test_entry_points import expected, held
 from tests.picture_folders import write_folder
-from tests.small_files import Photos, damage, photo_fields, write_photos
+from tests.small_files import Photos, damage, photo_fields, write, write_photos
 
 COUNT = 300  # more than a thread takes at a time
 
@@ -362,3 +364,16 @@ def test_an_empty_file_among_images_is_no_sound_one(tmp_path):
     assert "0 bytes: an empty file" in finding.what
     with pytest.raises(BadImageError, match="it has 0 bytes: an empty file"):
         list(Loader(path, 3, num_workers=1, pipelines={"image": [CenterCropRGBImageDecoder((8, 8), 1), ToTensor()]}))
+
+
+def test_an_empty_value_at_the_place_of_a_damaged_image_stays_good(tmp_path):
+    samples = [(b"", jpeg(photo(64, 64, number))) for number in range(3)]
+    path = write(tmp_path / "a.beton", {"note": BytesField(), "image": RGBImageField("jpg")}, samples)
+    size = len(samples[1][1])
+    damage(path, 1, at=size // 2, content=bytes(size // 4))
+    with pytest.warns(UserWarning, match="1 damaged JPEG"):
+        index_images(path)
+    table = open_dataset(path)
+    assert (table.allocations["size"] == 0).any()
+    assert table.checksums[table.allocations["size"] == 0].tolist() == [0] * 3
+    assert verify(path).bad_samples == [1]
