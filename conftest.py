@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
+
+# Hundreds of processes are started: without kept bytecode each would compile every module again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).parent
 #: Rules about the repository itself, which `make check` runs.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpubeton._batch import color_formulas
 from gpubeton._compile.compile import device_function
-from gpubeton._compile.simd import I8, I32, Vector, VectorBuilder, has_feature, vector_kernel
+from gpubeton._compile.simd import HAS_BYTE_PERMUTE, I8, I32, Vector, VectorBuilder, vector_kernel
 
 if TYPE_CHECKING:
     from gpubeton._compile.intrinsics import Array
@@ -21,14 +21,9 @@ _NARROW = 16
 _GROUP = 16
 
 
-def has_byte_permute() -> bool:
-    """Return True if Numba compiles for a CPU with AVX-512 VBMI (`vpermi2b`): Ice Lake, Zen 4 and later."""
-    return has_feature("avx512vbmi")
-
-
 def best_span(count: int) -> int:
     """Return the cheapest span on this CPU for vectors of `count` (16, 32 or 64) bytes: 16 or `count`."""
-    return count if has_byte_permute() else _NARROW
+    return count if HAS_BYTE_PERMUTE else _NARROW
 
 
 def deinterleave(emit: VectorBuilder, pixels: Vector, count: int, span: int) -> list[Vector]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubeton._batch.interleave import deinterleave, has_byte_permute, interleave
+from gpubeton._batch.interleave import deinterleave, interleave
 from gpubeton._batch.step_code import CHANNELS, HEIGHT, LAYOUT_FIELDS, WIDTH
 from gpubeton._batch.step_rows import (
     AUTOCONTRAST,
@@ -20,7 +20,7 @@ from gpubeton._batch.step_rows import (
 )
 from gpubeton._compile.compile import AddressedFunction, device_function
 from gpubeton._compile.intrinsics import clear, i32_at, i64_at, signed, u8_at
-from gpubeton._compile.simd import I8, Vector, VectorBuilder, vector_kernel
+from gpubeton._compile.simd import HAS_BYTE_PERMUTE, I8, Vector, VectorBuilder, vector_kernel
 
 if TYPE_CHECKING:
     from gpubeton._compile.intrinsics import Array
@@ -32,8 +32,6 @@ _OPACITY = 3
 # Level i of an image is of channel ``i % C``, whatever part of it starts at a multiple of these.
 _BLOCK = 192
 _COUNTERS = 12  # several of each channel: a counter that was just written takes a while until it can be read
-
-_HAS_TABLES = has_byte_permute()
 
 
 @vector_kernel
@@ -52,7 +50,7 @@ def _look_up_groups(
 @device_function
 def _look_up(source: int, target: int, tables: int, pixels: int, channels: int) -> None:
     """Replace levels by the entries of their channel's table."""
-    if _HAS_TABLES and channels == 3 and pixels >= _GROUP:
+    if HAS_BYTE_PERMUTE and channels == 3 and pixels >= _GROUP:
         _look_up_groups(source, target, tables, -(-pixels // _GROUP), pixels - _GROUP)
         return
     levels, changed = u8_at(source, pixels * channels), u8_at(target, pixels * channels)

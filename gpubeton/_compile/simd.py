@@ -1,7 +1,7 @@
 """A small SIMD language on LLVM IR: kernels of the CPU executor read as arithmetic on vectors.
 
 LLVM cannot vectorize loops over interleaved colors, table look-ups and half floats by itself, so the kernels that
-matter state their vectors. All of it is portable LLVM except `Vector.look_up` (x86; see `interleave.has_byte_permute`);
+matter state their vectors. All of it is portable LLVM except `Vector.look_up` (x86; see `HAS_BYTE_PERMUTE`);
 three operations ask for AVX2 instructions that LLVM does not find by itself, and have a portable form.
 """
 
@@ -49,6 +49,7 @@ def has_feature(name: str) -> bool:
 
 HAS_AVX2 = has_feature("avx2")
 HAS_AVX512 = has_feature("avx512bw")
+HAS_BYTE_PERMUTE = has_feature("avx512vbmi")  # `vpermi2b`: Ice Lake, Zen 4 and later
 
 
 @cache

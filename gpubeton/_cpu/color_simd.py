@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpubeton._batch import color_formulas
 from gpubeton._batch.color_formulas import BLUE_WEIGHT, GREEN_WEIGHT, ONE, RED_WEIGHT, SHIFT, WEIGHTS
-from gpubeton._batch.interleave import best_span, deinterleave, has_byte_permute, interleave, load_planes, store_planes
+from gpubeton._batch.interleave import best_span, deinterleave, interleave, load_planes, store_planes
 from gpubeton._batch.step_rows import (
     BRIGHTNESS,
     CONTRAST,
@@ -28,7 +28,7 @@ from gpubeton._batch.step_rows import (
 )
 from gpubeton._compile.compile import device_function, inlined
 from gpubeton._compile.intrinsics import signed
-from gpubeton._compile.simd import I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
+from gpubeton._compile.simd import HAS_BYTE_PERMUTE, I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
 from gpubeton._cpu.epilogue import ITEM_SIZE, METHOD, store_row
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ LARGEST_FACTOR = 2 * _ONE - 1
 # An additional kind of step, if the CPU looks up 64 bytes at once. The result of brightness and contrast depends on the
 # value alone, so a table of 256 entries replaces any number of them.
 TABLE = -1
-HAS_TABLES = has_byte_permute()
 TABLE_SIZE = 256
 
 # Columns of a step, int16.
@@ -201,7 +200,7 @@ def _change_groups(
         for channel, value in zip(channels, changed, strict=True):
             channel.set(value)
 
-    cases = (*([TABLE] if HAS_TABLES else []), _SATURATION, _CONTRAST, _HUE)
+    cases = (*([TABLE] if HAS_BYTE_PERMUTE else []), _SATURATION, _CONTRAST, _HUE)
     with emit.loop(groups) as group:
         first = pixels + group * (3 * GROUP)
         for channel, values in zip(channels, deinterleave(emit, first, GROUP, _SPAN), strict=True):
@@ -287,7 +286,7 @@ def _is_idle(kind: int, factor: int) -> bool:
 
 @inlined
 def _is_simd(kind: int, factor: int) -> bool:
-    if HAS_TABLES and kind in (_BRIGHTNESS, _CONTRAST):
+    if HAS_BYTE_PERMUTE and kind in (_BRIGHTNESS, _CONTRAST):
         return True
     return factor <= LARGEST_FACTOR
 
@@ -302,7 +301,7 @@ def _write_steps(steps: Array, added: int, memory: ColorScratch, count: int) -> 
         if _is_idle(kind, factor):
             continue
         addend = added if kind == _CONTRAST else 0
-        if HAS_TABLES and kind in (_BRIGHTNESS, _CONTRAST):
+        if HAS_BYTE_PERMUTE and kind in (_BRIGHTNESS, _CONTRAST):
             if count == 0 or memory.steps[count - 1, KIND] != TABLE:
                 begin_table(memory.steps[count], memory.tables[count])
                 count += 1

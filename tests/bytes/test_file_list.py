@@ -15,7 +15,6 @@ from werkzeug import serving
 from gpubeton._bytes import object_store, open_bytes
 from gpubeton._bytes.file_list import FileList, FileListIdentity
 from gpubeton._bytes.object_store import list_tree
-from gpubeton._bytes.store_client import request_with_retries
 from gpubeton.errors import FormatError, OptionError, RemoteDeniedError, StorageError
 
 
@@ -97,16 +96,17 @@ def test_objects_of_a_table_are_found_by_lists_and_those_among_many_others_one_b
     few = FileList.of(url, names[:10], s3_server.options)
     assert np.array_equal(few.times, files.times[:30][::-1][:10])
     assert [line.partition(" ")[0] for line in asked] == ["HEAD"] * 10
+    ask = object_store.request_with_retries
+
+    def refusing_lists(url, remote, what, make, *more):
+        """Refuse a list, as a store does whose credentials are for single objects."""
+        if what == "a list of objects":
+            raise RemoteDeniedError(f"{url}: 403")
+        return ask(url, remote, what, make, *more)
+
     monkeypatch.setattr(object_store, "request_with_retries", refusing_lists)
     alone = FileList.of(url, names, s3_server.options)
     assert np.array_equal(alone.times, files.times[:30][::-1])
-
-
-def refusing_lists(url, remote, what, make, *more):
-    """Refuse a list, as a store does whose credentials are for single objects."""
-    if what == "a list of objects":
-        raise RemoteDeniedError(f"{url}: 403")
-    return request_with_retries(url, remote, what, make, *more)
 
 
 def test_a_list_ends_where_few_of_its_objects_are_sought(s3_server, monkeypatch):

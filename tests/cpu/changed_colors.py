@@ -7,9 +7,9 @@ import sys
 import numpy as np
 
 from gpubeton._batch.color_formulas import ONE
-from gpubeton._batch.interleave import has_byte_permute
 from gpubeton._batch.run_steps import run_steps
 from gpubeton._batch.step_rows import BRIGHTNESS, HUE, STEP_COLUMNS, step_rows
+from gpubeton._compile.simd import HAS_BYTE_PERMUTE
 from gpubeton.transforms import ColorJitter
 from tests.cpu.making import draw_of, make, program_of, stored_raw, whole
 
@@ -57,4 +57,4 @@ def changed_by_lines(image, steps):
 
 
 if __name__ == "__main__":
-    np.savez(sys.argv[1], *[changed(*drawn(seed)) for seed in range(120)], has_tables=has_byte_permute())
+    np.savez(sys.argv[1], *[changed(*drawn(seed)) for seed in range(120)], has_tables=HAS_BYTE_PERMUTE)

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from gpubeton._batch.random_crops import compiled_rule
 from gpubeton._compile.simd import HAS_AVX2
+from gpubeton._plan.draw_rows import TOP, WIDTH
+from gpubeton._plan.fusion import compile_image_program
 from gpubeton._plan.philox import fill_uniform
+from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.transforms.normalize import NormalizeImage
 from tests.cpu.decoder import gray_jpeg, random_blocks
 from tests.cpu.making import INTERPOLATIONS, draw_of, indexed, make_one, program_of, stored_jpeg, stored_raw
@@ -49,10 +51,9 @@ def results(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
     numbers = np.zeros((8, len(samples)))
     fill_uniform(1, 2, 3, samples, np.array([[4, 5], [6, 7]], np.uint32), numbers)
     yield "numbers", numbers
-    boxes, limits = np.zeros((len(samples), 4), np.int32), np.array([0.08, 1, 3 / 4, 4 / 3])
-    aspects = 0.75 + numbers[[0, 4]]
-    compiled_rule()(np.round(numbers[:2] * 500 + 8), numbers, aspects, limits, True, boxes)
-    yield "boxes", boxes
+    height, width = np.round(numbers[:2] * 500 + 8).astype(np.int32)
+    crop = compile_image_program("image", 0, [RandomResizedCropRGBImageDecoder((48, 64))], height, width)
+    yield "boxes", crop.draw(1, 2, samples, height, width)[:, TOP : WIDTH + 1]
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from gpubeton._batch.color_formulas import ONE
-from gpubeton._batch.interleave import has_byte_permute
 from gpubeton._batch.step_rows import BRIGHTNESS, CONTRAST, SATURATION
+from gpubeton._compile.simd import has_feature
 from tests.cpu.changed_colors import changed, changed_by_lines, drawn
 
 
@@ -64,4 +64,4 @@ def test_only_instructions_of_the_machine_that_numba_compiles_for_are_used(
     monkeypatch.setattr(numba.config, "CPU_FEATURES", chosen)
     monkeypatch.setattr(numba.config, "ENABLE_AVX", uses_avx)
     monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", lambda: {host: True})
-    assert has_byte_permute() == has_tables
+    assert has_feature("avx512vbmi") == has_tables

@@ -9,7 +9,6 @@ import torch
 
 from gpubeton._engine.buffers import ArrayPool
 from gpubeton._engine.engine import ImageExecutors
-from gpubeton._engine.outputs import ImageOutput
 from gpubeton._plan.fusion import compile_image_program
 from gpubeton._plan.image_job import BadImage, Usage
 from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder
@@ -21,7 +20,7 @@ HALVES, BFLOAT = (NormalizeImage((1, 2, 3), (4, 5, 6), kind) for kind in (np.flo
 
 def output(name, device, *operations):
     program = compile_image_program(name, 0, [CenterCropRGBImageDecoder((4, 5), 1), *operations], *SIZES, device)
-    return ImageOutput(name, SimpleNamespace(name=name), program)
+    return SimpleNamespace(name=name, field=SimpleNamespace(name=name), program=program)
 
 
 class RecordedExecutor:
@@ -116,7 +115,8 @@ def test_jobs_go_to_their_workers_and_bad_images_come_back_with_the_number_of_th
 
 def test_bfloat16_is_fetched_as_its_bits():
     bfloat_output = output("a", "cuda:0", BFLOAT, ToTensor())
-    bench = Bench(replace(bfloat_output, program=replace(bfloat_output.program, returns_to_cpu=True)))
+    bfloat_output.program = replace(bfloat_output.program, returns_to_cpu=True)
+    bench = Bench(bfloat_output)
     result = bench.executors.finished(0, torch.ones(1, 4, 5, 3, dtype=torch.bfloat16), None)
     assert (result.dtype, result[0, 0, 0, 0]) == (np.uint16, 0x3F80)
 

@@ -10,12 +10,11 @@ import types
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 
 from gpubeton._sources import find_files
-from gpubeton._sources.source import Labels
 from gpubeton.dataset import Settings, convert, open_source, recognise
 from gpubeton.errors import NoSuchFieldError, OptionError
 from gpubeton.format.dataset import expand_braces
@@ -333,26 +332,39 @@ def test_options_of_another_kind_are_refused(tmp_path):
         open_source(tmp_path, "rar")
 
 
-@given(st.lists(st.integers(-(2**62), 2**62), min_size=1))
-def test_whole_numbers_do_not_change_even_as_text(values):
-    assert Labels(values, where="").numbers == values
-    assert Labels([str(value) for value in values], where="").numbers == values
+def labels_of(path, values, **options):
+    """Open a table with these labels, as text or in a column of Parquet; its labels and the names of its classes."""
+    columns = {"path": [f"{number}.jpg" for number in range(len(values))], "label": values}
+    if path.suffix == ".parquet":
+        pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pyarrow.table(columns), path)
+    else:
+        write_table(path, columns, zip(*columns.values(), strict=True))
+    source = open_source(path, **options)
+    return list(source.columns["label"]), source.class_names
 
 
-@given(st.lists(st.text(st.characters(categories=["L"])), min_size=1))
-def test_names_become_their_place_among_all_sorted(values):
-    labels = Labels(values, where="")
-    if labels.class_names is not None:
-        assert [labels.class_names[number] for number in labels.numbers] == values
-        assert list(labels.class_names) == sorted(set(values))
+@given(values=st.lists(st.integers(-(2**62), 2**62), min_size=1), ending=st.sampled_from(["csv", "parquet"]))
+def test_whole_numbers_do_not_change_even_as_text(tmp_path, values, ending):
+    assert labels_of(tmp_path / f"a.{ending}", values) == (values, None)
 
 
-def test_text_among_the_given_names_is_a_name_though_it_looks_like_a_number_and_another_is_reported():
-    assert Labels(["30", "50"], ["30", "50", "stop"], where="").numbers == [0, 1]
-    assert Labels(["0", "1"], ["1", "2"], where="").numbers == [0, 1]
-    assert Labels([30, 50], ["30", "50", "stop"], where="").numbers == [30, 50]
-    with pytest.raises(OptionError, match=r"table: .*'eel'.* 1 "):
-        Labels(["eel"], ["owl"], where="table")
+@given(values=st.lists(st.text(st.characters(categories=["L"]), min_size=1), min_size=1))
+@example(values=["nan", "x"])
+def test_names_become_their_place_among_all_sorted(tmp_path, values):
+    numbers, names = labels_of(tmp_path / "a.parquet", values)
+    if names is not None:
+        assert [names[number] for number in numbers] == values
+        assert list(names) == sorted(set(values))
+
+
+def test_text_among_the_given_names_is_a_name_though_it_looks_like_a_number_and_another_is_reported(tmp_path):
+    names = ["30", "50", "stop"]
+    assert labels_of(tmp_path / "a.csv", ["30", "50"], class_names=names)[0] == [0, 1]
+    assert labels_of(tmp_path / "a.csv", ["0", "1"], class_names=["1", "2"])[0] == [0, 1]
+    assert labels_of(tmp_path / "a.parquet", [30, 50], class_names=names)[0] == [30, 50]
+    with pytest.raises(OptionError, match=r"table\.csv: .*'eel'.* 1 "):
+        labels_of(tmp_path / "table.csv", ["eel"], class_names=["owl"])
 
 
 def num_images_of(path, column):
