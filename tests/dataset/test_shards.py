@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import errno
 import io
+import os
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,8 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubeton._bytes import open_bytes
-from gpubeton._sources import archive_sources
 from gpubeton.dataset import Settings, convert, convert_shards, open_source
 from gpubeton.dataset import shards as shards_module
 from gpubeton.dataset.shards import split_parts
@@ -103,12 +102,12 @@ def test_no_whole_file_is_left_out(tmp_path, monkeypatch, trouble):
         (tars / "001.tar").write_bytes(b"no tar file")
     elif trouble == "input/output error":
 
-        def fail(path, *arguments, **options):
-            if path.endswith("001.tar"):
+        def fail(path, *arguments, open_file=os.open, **options):
+            if os.fspath(path).endswith("001.tar"):
                 raise OSError(errno.EIO, "Input/output error")
-            return open_bytes(path, *arguments, **options)
+            return open_file(path, *arguments, **options)
 
-        monkeypatch.setattr(archive_sources, "open_bytes", fail)
+        monkeypatch.setattr(os, "open", fail)
     with pytest.raises(WriteError, match="shard 0 of 1"):
         make(tars, tmp_path / "out", 1, SETTINGS, on_error="skip", class_names=classes)
 

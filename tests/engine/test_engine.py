@@ -7,15 +7,13 @@ import pytest
 import torch
 
 from gpubeton._bytes.open_files import OpenSources
-from gpubeton._engine.batch_plan import Plan
 from gpubeton._engine.buffers import ArrayPool
 from gpubeton._engine.engine import Engine, EpochConfig
-from gpubeton._engine.output_graph import compile_outputs
 from gpubeton._engine.prefetch import Prefetcher
 from gpubeton._engine.storage import MappedStorage
-from gpubeton._plan.order import EpochBatches
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
-from gpubeton.fields.registry import open_index
+from gpubeton.format import open_dataset
+from gpubeton.loader import Loader
 from gpubeton.pipeline.pipeline_spec import PipelineSpec
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor
 from tests.fake_worker_pool import FakeWorkerPool
@@ -25,17 +23,17 @@ CROP = [CenterCropRGBImageDecoder((8, 8), ratio=1), ToTensor()]
 
 @pytest.fixture(scope="module")
 def file(photos):
-    return open_index(photos)
+    return photos
 
 
 class EngineBench:
     """An engine over a file, with everything that it needs."""
 
     def __init__(self, file, pipelines=None, *, samples=range(50), batch_size=8, make_pool=FakeWorkerPool, **options):
-        index, fields = file
         self.indices = np.array(samples, np.uint64)
-        outputs = compile_outputs(index, fields, {"image": CROP} if pipelines is None else pipelines, self.indices)
-        self.plan = Plan(outputs, EpochBatches(self.indices, batch_size, drop_last=False), seed=3, epoch=2)
+        pipelines = {"image": CROP} if pipelines is None else pipelines
+        loader = Loader(file, batch_size, seed=3, indices=samples, drop_last=False, pipelines=pipelines)
+        index, self.plan = loader.reader.index, loader.plan(2)
         self.storage = MappedStorage(OpenSources([(index.path, index.files[0].identity)]))
         self.pools = []
 
@@ -86,7 +84,7 @@ def test_every_field_of_a_batch_is_of_the_same_sample(file):
 
 def test_only_the_fields_that_are_wanted_are_read(file):
     bench = EngineBench(file, dict.fromkeys(["image", "label", "weight", "note", "vector"]))
-    regions = file[0].regions("info")
+    regions = open_dataset(file).regions("info")
     read = bench.plan[0].ranges(max_gap=0)
     assert int((read.stop - read.start).sum()) == int(regions.size[:8].sum())
     bench.engine.close()

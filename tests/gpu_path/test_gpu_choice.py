@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton._engine.output_graph import GpuTarget
 from gpubeton.errors import DeviceError, LibraryError, OptionError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.loader import resources
@@ -40,17 +39,17 @@ def expected(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("device", "decoder", "target", "is_forced"),
+    ("device", "decoder", "target", "is_forced"),  # a target: its name, whether it takes everything, and decodes
     [
         ("cpu", "auto", None, False),
         ("cpu", "nvjpeg", None, False),
         ("auto", "cpu", None, False),
-        ("auto", "auto", GpuTarget("cuda:1", takes_everything=False), False),
-        ("auto", "nvjpeg", GpuTarget("cuda:1", takes_everything=False), True),
-        ("cuda:0", "auto", GpuTarget("cuda:0", takes_everything=True), True),
-        ("cuda:0", "entries", GpuTarget("cuda:0", takes_everything=True), True),
-        ("cuda", "auto", GpuTarget("cuda:0", takes_everything=True), True),
-        ("cuda:0", "cpu", GpuTarget("cuda:0", takes_everything=True, decodes=False), False),
+        ("auto", "auto", ("cuda:1", False, True), False),
+        ("auto", "nvjpeg", ("cuda:1", False, True), True),
+        ("cuda:0", "auto", ("cuda:0", True, True), True),
+        ("cuda:0", "entries", ("cuda:0", True, True), True),
+        ("cuda", "auto", ("cuda:0", True, True), True),
+        ("cuda:0", "cpu", ("cuda:0", True, False), False),
     ],
 )
 def test_a_gpu_is_chosen_by_name_or_by_todevice(device, decoder, target, is_forced):
@@ -77,10 +76,11 @@ def test_the_first_of_several_gpus_is_taken_also_one_that_a_further_output_reque
 
 def test_images_are_made_on_the_chosen_gpu_only_if_their_own_pipeline_moves_there():
     pipelines = [[ToTensor()], [ToDevice("cpu")], [ToDevice("cuda:1")], [ToDevice("cuda:0")]]
-    for takes_everything, expected in ((False, [False, False, False, True]), (True, [True] * 4)):
-        target = GpuTarget("cuda:0", takes_everything)
+    for device, decoder, expected in (
+        ("auto", "auto", [False, False, False, True]), ("cuda:0", "auto", [True] * 4), ("cuda:0", "cpu", [False] * 4)
+    ):  # fmt: skip
+        target = choose_gpu(device, decoder, {"image": pipelines[3]}).target
         assert [target.takes(pipeline) for pipeline in pipelines] == expected
-        assert not target._replace(decodes=False).takes(pipelines[3])
 
 
 def test_the_current_gpu_is_meant_where_no_number_is_given(monkeypatch):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from gpubeton._batch.color_formulas import ONE
-from gpubeton._batch.mix import BOTTOM, PARTNER, RIGHT, TOP, WEIGHT
 from gpubeton._gpu.launch import mix_images
 from gpubeton.transforms import ImageMixup
 from tests.kernels.host_build import ORDERS, needs_compiler
@@ -12,6 +11,8 @@ from tests.kernels.host_device import HostDevice, address, looked_up, placed, ta
 from tests.reference.mixing import cutmix, mixup
 
 pytestmark = needs_compiler
+
+PARTNER, WEIGHT, TOP, LEFT, BOTTOM, RIGHT = range(6)  # columns of a row of mixes
 
 SIZES = [(20, 32), (7, 9), (3, 4), (61, 101), (1, 1), (1, 5)]
 IDENTITY = np.repeat(np.arange(256, dtype=np.uint32)[:, None], 3, axis=1)

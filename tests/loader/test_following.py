@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton._plan.draw_rows import HEIGHT, LEFT, TOP, WIDTH
 from gpubeton.errors import PipelineError
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.decoders import (
@@ -137,6 +138,27 @@ def test_masks_are_cut_and_moved_as_their_image_also_one_of_twice_its_size(pairs
     result = loader(pairs, image, more={"double": [FollowImage(), ToTensor()]}, order="random")
     for _ in range(2):
         assert_same(result)
+
+
+def test_the_part_of_a_mask_of_another_size_is_the_same_to_half_a_pixel(tmp_path):
+    rng, samples = np.random.default_rng(0), []
+    for number in range(60):
+        image, mask = (rng.integers(1, LARGEST, (*rng.integers(1, 90, 2), 3), np.uint8) for _ in range(2))
+        samples.append((image, image if number % 5 == 0 else mask, image, number))
+    result = loader(write(tmp_path / "sizes.beton", fields(), samples), [crop()], more={"double": [FollowImage()]})
+    for batch in (batch for epoch in range(20) for batch in result.plan(epoch)):
+        image, mask, same = (batch.images[name] for name in ("image", "mask", "double"))
+        assert np.array_equal(image.draws[:, TOP : WIDTH + 1], same.draws[:, TOP : WIDTH + 1])
+        for side, first, length in ("height", TOP, HEIGHT), ("width", LEFT, WIDTH):
+            start, stop = mask.draws[:, first], mask.draws[:, first] + mask.draws[:, length]
+            assert (start >= 0).all()
+            assert (start < stop).all()
+            assert (stop <= getattr(mask, side)).all()
+            scale = getattr(mask, side) / getattr(image, side)
+            # A part that would be empty is a pixel beside the border.
+            largest = np.where(stop - start == 1, 1, 0.5) + 1e-6
+            assert (np.abs(start - image.draws[:, first] * scale) <= largest).all()
+            assert (np.abs(stop - (image.draws[:, first] + image.draws[:, length]) * scale) <= largest).all()
 
 
 def test_whole_images_have_whole_masks_and_a_crop_after_their_decoder_is_followed(tmp_path):

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton._plan.mixture import SourceTurns, apportion, floor_sum
 from gpubeton._plan.order import EpochBatches, IdRange
 from gpubeton._plan.page_plan import PagePlan
 from gpubeton._plan.places import Rank
@@ -167,18 +166,19 @@ def test_a_source_without_a_sample_is_refused(weights, size, message):
         story.order()
 
 
-@settings(max_examples=200)
-@given(st.integers(0, 60), st.integers(1, 60), st.integers(0, 100), st.integers(-100, 100))
-def test_sums_of_quotients_are_those_of_a_loop(count, divisor, factor, offset):
-    assert floor_sum(count, divisor, factor, offset) == sum((factor * i + offset) // divisor for i in range(count))
+def order_of(weights, size, samples, block):
+    """An order of sources of the same size, each in the order of its file."""
+    story = Story(0)
+    story.sizes, story.weights, story.samples = [size] * len(weights), [weights] * 3, samples
+    story.starts, story.kind = [size * number for number in range(len(weights) + 1)], Sequential
+    return story.order(block=block)
 
 
 def test_a_part_in_the_middle_of_a_large_epoch_needs_no_list():
-    shares = (Fraction(7, 10), Fraction(3, 10))
-    turns = SourceTurns(tuple(apportion(shares, 10**12, [10**12] * 2)), shares, 256)
-    source, served = turns.at(5 * 10**11, 5 * 10**11 + 10_000)
-    assert abs(np.bincount(source)[0] - 7000) <= 40
-    assert abs(int(served[source == 0][0]) - 35 * 10**10) < 256
+    ids = order_of([0.7, 0.3], 10**11, 10**11, 256).global_ids(0)[5 * 10**10 : 5 * 10**10 + 10_000]
+    first = ids[ids < 10**11]
+    assert abs(len(first) - 7000) <= 40
+    assert abs(int(first[0]) - 35 * 10**9) < 256
 
 
 def test_pages_are_asked_for_once_in_each_pass_and_only_those_of_the_window_are_in_memory():
@@ -223,16 +223,12 @@ def test_pages_are_asked_for_once_in_each_pass_and_only_those_of_the_window_are_
 @settings(max_examples=100)
 @given(
     weights=st.lists(st.integers(0, 30), min_size=1, max_size=5).filter(any),
-    total=st.integers(1, 400),
+    samples=st.integers(150, 400),
     block=st.integers(1, 60),
     data=st.data(),
 )
-def test_any_part_of_an_epoch_is_found_without_the_places_before(weights, total, block, data):
-    shares = tuple(Fraction(weight, sum(weights)) for weight in weights)
-    turns = SourceTurns(tuple(apportion(shares, total, [total] * len(shares))), shares, block)
-    source, served = turns.at(0, total)
-    start = data.draw(st.integers(0, total - 1))
-    stop = data.draw(st.integers(start + 1, total))
-    part = turns.at(start, stop)
-    assert part[0].tolist() == source[start:stop].tolist()
-    assert part[1].tolist() == served[start:stop].tolist()
+def test_any_part_of_an_epoch_is_found_without_the_places_before(weights, samples, block, data):
+    order = order_of(list(map(float, weights)), 400, samples, block)
+    whole, start = order.global_ids(0)[:].tolist(), data.draw(st.integers(0, samples - 1))
+    stop = data.draw(st.integers(start + 1, samples))
+    assert order.global_ids(0)[start:stop].tolist() == whole[start:stop]

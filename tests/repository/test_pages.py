@@ -9,7 +9,6 @@ from benchmarks.results import latest
 from docs import conf, recipe_table
 from docs.reference import public_names, write_reference
 from gpubeton import errors
-from gpubeton._missing_names import REPLACEMENTS
 from tests.docs.pages import PAGES, ROOT
 from tests.public_names import FFCV, PUBLIC
 
@@ -30,13 +29,6 @@ def test_the_paths_in_the_table_of_imports_can_be_imported():
     assert {module: tuple(names) for (module,), names in rows} == {
         module: tuple(names) for module, names in FFCV.items()
     }
-
-
-def test_the_table_of_missing_names_has_the_words_of_the_errors():
-    text = (ROOT / "docs/guides/from_ffcv.md").read_text()
-    (table,) = re.findall(r"<!-- table: missing names.*?-->\n(.*?)<!-- end of table -->", text, re.DOTALL)
-    rows = [row.strip("| ").split(" | ") for row in table.splitlines()[2:]]
-    assert {name: text for names, text in rows for name in re.findall(r"`([^`]+)`", names)} == REPLACEMENTS
 
 
 def test_the_table_of_recipes_shows_the_operations_of_the_recipes():
