@@ -134,7 +134,7 @@ class TarSource(ArchiveSource):
         """Find the ending of labels; "" if the first sample has none."""
         for path in paths:
             with open_bytes(path, remote=self._remote) as source:
-                samples = list_samples(SmallReads(source), Counter())
+                samples = list_samples(source, Counter())
                 first = next((sample for sample in samples if self._ending(sample) is not None), None)
             if first is not None:
                 return next((name for name in _LABEL_MEMBERS if name in first.members), "")
@@ -156,7 +156,7 @@ class TarSource(ArchiveSource):
     def _list_tar(self, is_stopped: threading.Event, path: str) -> _TarIndex:
         with open_bytes(path, remote=self._remote) as source:
             tar = _TarIndex((path, source.identity()))
-            for sample in list_samples(SmallReads(source), tar.hidden, self._member):
+            for sample in list_samples(source, tar.hidden, self._member):
                 if is_stopped.is_set():
                     break
                 tar.endings.update(dict.fromkeys(sample.members))

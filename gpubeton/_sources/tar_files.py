@@ -11,13 +11,14 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gpubeton._sources.small_reads import SmallReads
 from gpubeton.errors import FormatError, OptionError, TruncatedError
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterator
 
-    from gpubeton._sources.small_reads import SmallReads
+    from gpubeton._bytes.byte_source import ByteSource
 
 _BLOCK = 512
 _END = bytes(_BLOCK)
@@ -50,7 +51,7 @@ class TarSample:
     label: bytes | None = None  # the content of the file that was asked for
 
 
-def list_members(tar: SmallReads, hidden: Counter[str]) -> Iterator[tuple[str, int, int]]:
+def _list_members(tar: SmallReads, hidden: Counter[str]) -> Iterator[tuple[str, int, int]]:
     """List the files in a tar file, name, offset and size, by their headers; hidden ones are counted only."""
     at, long_name, long_size = 0, "", -1  # those of headers for the next file
     while at < tar.size or not at:
@@ -94,10 +95,10 @@ def list_members(tar: SmallReads, hidden: Counter[str]) -> Iterator[tuple[str, i
         raise TruncatedError(f"{tar.name}: ends after {tar.size} bytes, within a file. Compare it with the original.")
 
 
-def list_samples(tar: SmallReads, hidden: Counter[str], label: str | None = None) -> Iterator[TarSample]:
+def list_samples(source: ByteSource, hidden: Counter[str], label: str | None = None) -> Iterator[TarSample]:
     """List the samples of a tar file: consecutive files with one name before the first dot; count hidden files."""
-    sample = TarSample("")
-    for path, start, size in list_members(tar, hidden):
+    tar, sample = SmallReads(source), TarSample("")
+    for path, start, size in _list_members(tar, hidden):
         # webdataset's rule: the key reaches to the first dot of the file's name without its folder.
         folder, slash, name = path.rpartition("/")
         stem, dot, ending = name.partition(".")

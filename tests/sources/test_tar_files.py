@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from gpubeton._bytes import open_bytes
 from gpubeton._sources import find_files
-from gpubeton._sources.small_reads import SmallReads
-from gpubeton._sources.tar_files import list_members, list_samples
+from gpubeton._sources.tar_files import list_samples
 from gpubeton.errors import FormatError, GpubetonError, OptionError, TruncatedError
 from tests.bytes.versioned_source import put, requests_of
 
@@ -46,9 +45,10 @@ def tar_path(tmp_path):
 
 
 def members_of(path):
-    """List the files in a tar file: name, offset and size."""
+    """List the files of samples in a tar file: name, with its ending in lower case, offset and size."""
     with open_bytes(path) as source:
-        return list(list_members(SmallReads(source), Counter()))
+        samples = list(list_samples(source, Counter()))
+    return [(f"{sample.key}.{ending}", *place) for sample in samples for ending, place in sample.members.items()]
 
 
 def members_or_error(path):
@@ -81,11 +81,12 @@ def with_header(path, at, field, content):
 
 def test_a_sample_is_the_files_with_one_name_before_the_first_dot_and_their_bytes_lie_at_their_offsets(tar_path):
     with open_bytes(tar_path) as source:
-        samples = list(list_samples(SmallReads(source), hidden := Counter(), "cls"))
+        samples = list(list_samples(source, hidden := Counter(), "cls"))
     assert {sample.key: list(sample.members) for sample in samples} == {"a/0": ["jpg", "cls"], "b": ["seg.png", "cls"]}
     assert [sample.label for sample in samples] == [b"1", b"2"]
     assert hidden == {"hidden": 1}
-    assert contents_of(tar_path) == {"a": b"", **{name: CONTENT[name] for name in CONTENT if name != "._a.jpg"}}
+    names = "a/0.jpg", "a/0.cls", "b.seg.png", "b.CLS"
+    assert contents_of(tar_path) == {name.lower(): CONTENT[name] for name in names}
 
 
 @pytest.mark.parametrize("format", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
@@ -135,7 +136,7 @@ def test_two_files_of_a_sample_with_one_ending_are_refused(tmp_path):
     path = write(tmp_path / "b.tar", {"0.jpg": b"abc", "0.cls": b"1", "0.JPG": b"x"})
     what = r"b\.tar: the sample '0' has two files that end in \.jpg, .* 512 and .* 2560"
     with open_bytes(path) as source, pytest.raises(FormatError, match=what):
-        list(list_samples(SmallReads(source), Counter()))
+        list(list_samples(source, Counter()))
 
 
 def test_sparse_files_are_refused(tmp_path):
@@ -209,7 +210,10 @@ def test_a_long_name_without_a_file_is_an_error(tmp_path):
 
 @given(
     st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.USTAR_FORMAT]),
-    st.lists(st.tuples(st.sampled_from(["a/0.jpg", "0.cls", LONG[-150:], "ä.png", "b/"]), st.binary(max_size=700))),
+    st.lists(
+        st.tuples(st.sampled_from(["a/0.jpg", "0.cls", LONG[-150:], "ä.png", "b/"]), st.binary(max_size=700)),
+        unique_by=lambda member: member[0],
+    ),
     st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(1, 255)), max_size=3),
     st.integers(0, 1 << 20),
 )
@@ -234,7 +238,13 @@ def test_a_damaged_tar_file_is_an_error_or_what_tarfile_reads(tmp_path, format, 
         assert flips or cut % len(content)
         return
     with tarfile.open(path, "r:") as tar:
-        expected = [(each.name, each.offset_data, each.size) for each in tar if each.isfile()]
+        files = [(member.name, member.offset_data, member.size) for member in tar if member.isfile()]
+    splits = [(*name.rpartition("/")[2].partition("."), name) for name, *_ in files]
+    expected = [
+        (f"{name[: len(name) - len(ending)]}{ending.lower()}", *place)
+        for (_, dot, ending, name), (_, *place) in zip(splits, files, strict=True)
+        if dot
+    ]
     assert result == expected
 
 
