@@ -34,6 +34,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--file-order", type=int, metavar="SEED", help="Shuffle the files of tests with this seed.")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Start a process more than there are cores: tests of servers and programs wait."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Look for examples in docstrings only where there are some: it imports every module."""
     config.option.doctestmodules &= config.getoption("--part") != "quick"

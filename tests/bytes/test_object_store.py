@@ -157,7 +157,7 @@ sys.stdin.readline()
     fault_server.objects["bucket/x"] = bytes(PART + (3 << 20))  # two parts
     url = "s3://bucket/x" if scheme == "s3" else fault_server.url("bucket/x")
     command = [sys.executable, "-c", code, url, fault_server.address]
-    for _ in range(1 if fault.late or fault.stall else 3):  # those take 5 seconds
+    for _ in range(1 if fault.late or fault.stall else 2):  # those take 5 seconds
         fault_server.always = None
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -167,7 +167,7 @@ def test_many_files_take_few_descriptors(shards, os_cache, tmp_path):
                 count += descriptor.resolve(strict=True).is_relative_to(tmp_path)
         return count
 
-    files = [Path(shutil.copy(shard, tmp_path)) for shard in shards] * 30
+    files = [Path(shutil.copy(shard, tmp_path)) for shard in shards] * 25
     loader = make(files, os_cache=os_cache, order="random", pipelines={"image": None, "info": None})
     result = Counter()
     for label, _, note, vector in loader:
@@ -176,7 +176,7 @@ def test_many_files_take_few_descriptors(shards, os_cache, tmp_path):
             result[number] += 1
             assert vector[row].tolist() == [[number / 10] * 3] * 2
             assert (note[row] != 0).sum() <= number // 10 % 5
-    assert set(result.values()) == {30}
+    assert set(result.values()) == {25}
     assert len(result) == 50
     assert max(seen) <= 64 + 8  # those kept, and one in the hands of each reading thread
 

@@ -94,7 +94,7 @@ def stories(draw):
     return draw(st.integers(1, 300)), draw(st.integers(1, 12)), nodes, draw(st.lists(phase, min_size=1, max_size=5))
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(stories(), st.integers(0, 9), st.integers(1, 40), st.integers(1, 17))
 def test_for_any_hosts_each_global_batch_is_the_next_stretch_and_each_sample_comes_once(story, epoch, least, batch):
     total, per_page, nodes, phases = story
