@@ -30,6 +30,7 @@ from gpubeton._sources.source import (
     stat_identity,
 )
 from gpubeton.errors import OptionError
+from gpubeton.fields.codecs import CODECS
 from gpubeton.fields.jpeg import decode_rgb, read_frame
 from gpubeton.fields.pixels import file_content
 
@@ -38,8 +39,13 @@ if TYPE_CHECKING:
 
     from gpubeton._bytes.store_client import RemoteOptions
 
-#: torchvision's list.
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+#: torchvision's list, and the files that can be stored as they are.
+IMAGE_SUFFIXES = tuple(
+    dict.fromkeys(
+        (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+        + tuple(f".{codec.suffix}" for codec in CODECS.values())
+    )
+)
 #: Usual names of the parts of a dataset.
 _PARTS = frozenset({"train", "training", "val", "valid", "validation", "eval", "test"})
 #: Files and folders of notebooks, macOS and version control; macOS also puts a folder into zip files.

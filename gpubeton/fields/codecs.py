@@ -1,8 +1,8 @@
 """The table of codecs: the kinds of image files that can be stored, and how each is recognized, read and written.
 
 To add one: a row in `CODECS` here, and its `ImageMode`, which names the images that it can hold, in
-`gpubeton.format.layout`. Fields, loaders and checks follow from these. The choices of `--write-mode`, in
-`gpubeton.cli.convert_command`, and the suffixes of files that sources look for are lists of names.
+`gpubeton.format.layout`. Fields, loaders, checks and the endings that sources look for follow from these. The choices
+of `--write-mode`, in `gpubeton.cli.convert_command`, are a list of names.
 """
 
 from __future__ import annotations
