@@ -12,7 +12,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gpubeton._missing_names import MissingNames
+from gpubeton._missing_names import MissingNames, missing_attribute
 
 if TYPE_CHECKING:
     from gpubeton.loader import BatchDecoder, Loader, Mixture, RemoteOptions, decode_image
@@ -41,7 +41,7 @@ def __getattr__(name: str) -> Any:
         return globals()[name]
     if name in _IMPORTED_BY_FFCV:
         return importlib.import_module(f"gpubeton.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise missing_attribute(__name__, name)
 
 
 def __dir__() -> list[str]:

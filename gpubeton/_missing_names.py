@@ -44,6 +44,12 @@ REPLACEMENTS = {name: text for names, text in _REPLACEMENTS.items() for name in 
 """For each name, what to write instead, in Markdown; docs/guides/from_ffcv.md has the same as a table."""
 
 
+def missing_attribute(module: str, name: str) -> AttributeError:
+    """Make the error of a name that a module does not have, with what to write instead if that is known."""
+    replacement = REPLACEMENTS.get(f"{module}.{name}".removeprefix("gpubeton."), "").replace("`", "")
+    return AttributeError(f"module {module!r} has no attribute {name!r}{replacement and f'. Instead: {replacement}'}")
+
+
 class MissingNames:
     """A finder of modules, asked after all others: also for ``from gpubeton.transforms import NAME``."""
 

@@ -88,7 +88,12 @@ def test_other_names_that_are_missing_are_pythons_errors() -> None:
         importlib.import_module("gpubeton.nothing")
     with pytest.raises(ImportError, match="cannot import name 'Nothing'"):
         exec("from gpubeton.transforms.color_jitter import Nothing")
-    assert not hasattr(importlib.import_module("gpubeton.transforms"), "RandomColorJitter")
+    transforms = importlib.import_module("gpubeton.transforms")
+    assert not hasattr(transforms, "RandomColorJitter")
+    with pytest.raises(AttributeError, match=r"no attribute 'Rotate'\. Instead: RandomRotation of transforms"):
+        _ = transforms.Rotate
+    with pytest.raises(AttributeError, match=r"no attribute 'Rotat'$"):
+        _ = transforms.Rotat
 
 
 def test_completion_lists_the_names_that_are_imported_when_they_are_used() -> None:

@@ -39,13 +39,9 @@ if TYPE_CHECKING:
 
     from gpubeton._bytes.store_client import RemoteOptions
 
-#: torchvision's list, and the files that can be stored as they are.
-IMAGE_SUFFIXES = tuple(
-    dict.fromkeys(
-        (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-        + tuple(f".{codec.suffix}" for codec in CODECS.values())
-    )
-)
+#: torchvision's list, and files that can be stored as they are.
+_SUFFIXES = ".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"
+IMAGE_SUFFIXES = tuple(dict.fromkeys([*_SUFFIXES, *(f".{codec.suffix}" for codec in CODECS.values())]))
 #: Usual names of the parts of a dataset.
 _PARTS = frozenset({"train", "training", "val", "valid", "validation", "eval", "test"})
 #: Files and folders of notebooks, macOS and version control; macOS also puts a folder into zip files.

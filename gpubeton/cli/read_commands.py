@@ -231,10 +231,10 @@ def _draw_verification(console: Console, file: File, result: Verification) -> No
         console.print(f"{where}: {finding.what}")
     if len(result.findings) > _MAX_FINDINGS:
         console.print(f"... and {len(result.findings) - _MAX_FINDINGS:,} more; --json lists all")
-    if result.is_sound:
-        verdict = "sound"
+    if result.bad_samples:
+        verdict = counted(len(result.bad_samples), "bad sample")
     else:
-        verdict = counted(len(result.bad_samples), "bad sample") if result.bad_samples else "damaged"
+        verdict = counted(len(result.findings), "fault") if result.findings else "sound"
     if not result.samples:
         console.print(f"{file}: {verdict}; no sample could be checked.")
         return

@@ -5,6 +5,9 @@ An argument out of its range raises an `OptionError`, which names it, its value 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from gpubeton._missing_names import missing_attribute
 from gpubeton.transforms.blur import RandomAdjustSharpness, RandomGaussianBlur
 from gpubeton.transforms.color_jitter import (
     ColorJitter,
@@ -107,3 +110,8 @@ __all__ = [
     "TrivialAugmentWide",
     "View",
 ]
+
+if not TYPE_CHECKING:  # type checkers would take any name for one of the package's
+
+    def __getattr__(name: str) -> None:
+        raise missing_attribute(__name__, name)

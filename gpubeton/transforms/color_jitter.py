@@ -10,7 +10,7 @@ import numpy as np
 from gpubeton._batch.color_formulas import MAX_FACTOR, ONE
 from gpubeton._batch.image_batch import change_floats
 from gpubeton._batch.step_rows import BRIGHTNESS, CONTRAST, HSV, HUE, SATURATION, STEP_COLUMNS, step_rows
-from gpubeton._missing_names import MissingNames
+from gpubeton._missing_names import MissingNames, missing_attribute
 from gpubeton.pipeline.pixel_type import dtype_name
 from gpubeton.pipeline.validation import check_number, check_probability, check_spread
 from gpubeton.transforms.checks import checked_type, given_draw, image_size
@@ -273,7 +273,7 @@ def color_steps(kind: int, factor: NDArray[np.float64]) -> NDArray[np.int32]:  #
 
 def __getattr__(name: str) -> Any:
     MissingNames.find_spec(f"{__name__}.{name}")  # imports from a module, unlike those from a package, ask no finder
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise missing_attribute(__name__, name)
 
 
 class RandomHSV(StepTransform):

@@ -15,7 +15,7 @@ def test_a_sound_file_ends_with_0_and_one_that_cannot_be_opened_is_not_reported_
     assert "no checksums recorded" in done.stdout
     path = tmp_path / "b.beton"
     path.write_bytes(b"hello")
-    assert verify(path, code=1).stdout.splitlines()[-1].startswith(f"{path}: damaged;")
+    assert verify(path, code=1).stdout.splitlines()[-1].startswith(f"{path}: 1 fault;")
 
 
 def test_bad_samples_are_named_and_end_with_1(tmp_path):
