@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -144,7 +145,7 @@ class FileBuilder:
     ) -> None:
         self._file = file
         self._descriptors = descriptors
-        self._page_size = page_size
+        self._row_size, self._page_size = row_size, page_size
         self.metadata_offset = HEADER_DTYPE.itemsize + len(descriptors) * DESCRIPTOR_DTYPE.itemsize
         self.rows = 0  # samples so far
         self.skipped: list[SkippedRow] = []
@@ -181,19 +182,23 @@ class FileBuilder:
             self._write_end(content, entries_end)
 
     def _write_end(self, content: Mapping[str, Any] | None, offset: int) -> None:
-        if content is not None:
-            sums = np.concatenate([np.empty(0, np.uint32), *self._checksums])
-            notes = Notes(content, sums if len(sums) else None).to_bytes()
-            self._file.write(offset, notes)
-            offset += len(notes)
-        self._file.write(offset, self._pages.table.tobytes())
-        header = (VERSION, len(self._descriptors), self._page_size, self.rows, offset)
-        rows = np.zeros(len(self._descriptors), DESCRIPTOR_DTYPE)
+        rows, table = np.zeros(len(self._descriptors), DESCRIPTOR_DTYPE), self._pages.table
         for row, descriptor in zip(rows, self._descriptors, strict=True):
             row["type_id"] = descriptor.type_id
             row["name"][: len(descriptor.name)] = np.frombuffer(descriptor.name.encode("ascii"), np.uint8)
             row["arguments"] = np.frombuffer(descriptor.arguments, np.uint8)
-        self._file.write(0, np.array([header], HEADER_DTYPE).tobytes() + rows.tobytes())
+        descriptors = rows.tobytes()
+        if content is not None:
+            sums, checksum = np.concatenate([np.empty(0, np.uint32), *self._checksums]), None
+            if len(sums) == len(table):
+                size = self.rows * self._row_size
+                checksum = self._file.checksum(self.metadata_offset, size, zlib.crc32(descriptors))
+            notes = Notes(content, sums if len(sums) else None, checksum).to_bytes()
+            self._file.write(offset, notes)
+            offset += len(notes)
+        self._file.write(offset, table.tobytes())
+        header = (VERSION, len(self._descriptors), self._page_size, self.rows, offset)
+        self._file.write(0, np.array([header], HEADER_DTYPE).tobytes() + descriptors)
 
 
 def make_descriptors(fields: Mapping[str, Field]) -> tuple[Descriptor, ...]:

@@ -52,6 +52,14 @@ class WrittenFile(ABC):
         """Write all bytes at an offset; gaps between written parts read as zeros."""
         write_at(self._descriptor, offset, content, self.path)
 
+    def checksum(self, offset: int, size: int, checksum: int = 0) -> int:
+        """Compute the CRC-32 of a part of the file, after bytes with that `checksum`; of less where the file ends."""
+        stop = offset + size
+        while offset < stop and (block := read_at(self._descriptor, min(_BLOCK, stop - offset), offset)):
+            checksum = zlib.crc32(block, checksum)
+            offset += len(block)
+        return checksum
+
     def commit(self) -> None:
         """Bring everything to the disk and give the file its name, in place of an older file and its index."""
         check_target(self.path, overwrite=self.overwrite)  # a file may have appeared meanwhile
@@ -387,14 +395,6 @@ class ResumableFile(WrittenFile):
     def record(self, chunk: FinishedChunk) -> None:
         """Add a chunk that is in the file to the journal."""
         self._append([chunk.to_line()])
-
-    def checksum(self, offset: int, size: int) -> int:
-        """Compute the CRC-32 of a part of the file; of less where the file ends."""
-        checksum, stop = 0, offset + size
-        while offset < stop and (block := read_at(self._descriptor, min(_BLOCK, stop - offset), offset)):
-            checksum = zlib.crc32(block, checksum)
-            offset += len(block)
-        return checksum
 
     def _clear(self) -> None:
         _remove_unfinished(self.path)

@@ -35,6 +35,7 @@ from gpubeton.format.data_files import DESCRIPTION
 from gpubeton.format.entry_layout import AFTER_CHECKSUMS, BESIDE, digest_of, index_path, is_index
 from gpubeton.format.entry_points import EntryBlock, identity_of, image_fields, open_blocks, write_entry_points
 from gpubeton.format.file_notes import DAMAGED, Notes, notes_of, read_notes
+from gpubeton.format.index import find_metadata_end, metadata_checksum
 from gpubeton.format.layout import ENTRY_DTYPE, ImageMode
 from gpubeton.format.manifest import COLUMNS, Manifest, Shard, path_in, write_columns
 
@@ -154,7 +155,9 @@ def _finish(target: Path, index: Index, entries: UnfinishedEntries, version: int
         for _, name, samples in entries.damaged():
             # An empty region and the next one may begin at the same place.
             checksums[np.isin(rows["ptr"], index.regions(name).offset[samples]) & (rows["size"] > 0)] ^= DAMAGED
-        notes = Notes({"regions": digest_of(rows)}, checksums).to_bytes()
+        with source.open() as opened:
+            of_metadata = metadata_checksum(opened, find_metadata_end(opened, index)[1])
+        notes = Notes({"regions": digest_of(rows)}, checksums, of_metadata).to_bytes()
     source.identity.check(source.path, source_type(source.path).find_identity(source.path))
     with AtomicFile(target) as file:
         file.write(0, notes)

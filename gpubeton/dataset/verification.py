@@ -81,7 +81,8 @@ def verify(
 
     Entry points are compared with those found again. A file has checksums if it was made by ``gpubeton convert`` or by
     a `DatasetWriter` with ``notes``; ``gpubeton index`` stores those of another file in ``FILE.index``. Without them,
-    changed raw pixels and numbers cannot be found. Values in the metadata, such as labels, have no checksums at all.
+    changed raw pixels and numbers cannot be found. Labels and other numbers in the metadata have one checksum together,
+    which is compared when a file is opened.
 
     Parameters
     ----------

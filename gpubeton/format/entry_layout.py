@@ -15,7 +15,7 @@ import numpy as np
 from gpubeton._bytes.open_files import open_bytes
 from gpubeton._bytes.store_client import shown
 from gpubeton.errors import FormatError, NotesError, RemoteDeniedError
-from gpubeton.format.file_notes import decode_trailer, notes_before, notes_of, notes_size
+from gpubeton.format.file_notes import Notes, decode_trailer, notes_before, notes_of, notes_size
 from gpubeton.format.layout import ENTRY_DTYPE, round_up
 
 if TYPE_CHECKING:
@@ -63,20 +63,19 @@ def remove_index(path: str) -> None:
             os.unlink(index_path(path))  # noqa: PTH108  a name, as everywhere here
 
 
-#: CRC-32 of the regions of a file, (R,), in the order of its sorted table, or None; and why they cannot be used.
-_Checksums: TypeAlias = "tuple[NDArray[np.uint32] | None, str]"
+#: Notes with the checksums of a file, if there are any; and why they cannot be used.
+NotesOrFault: TypeAlias = "tuple[Notes | None, str]"
 
 
-def read_noted_checksums(source: ByteSource) -> _Checksums:
-    """Read the checksums in the notes of an open file."""
+def read_notes_within(source: ByteSource) -> NotesOrFault:
+    """Read the notes of an open file."""
     try:
-        notes = notes_of(source)
+        return notes_of(source), ""
     except NotesError as error:
         return None, str(error)
-    return None if notes is None else notes.checksums, ""
 
 
-def read_checksums_beside(source: ByteSource, rows: NDArray[np.void]) -> _Checksums:
+def read_notes_beside(source: ByteSource, rows: NDArray[np.void]) -> NotesOrFault:
     """Read the checksums beside an open file, whose sorted allocation table is `rows`."""
     name = index_path(source.name)
     try:
@@ -91,7 +90,7 @@ def read_checksums_beside(source: ByteSource, rows: NDArray[np.void]) -> _Checks
     if notes is None and stop == beside.size > 0:
         fault = "are cut short, or this is another kind of file"
     elif notes is None or notes.content.get("regions") == digest_of(rows):
-        return None if notes is None else notes.checksums, ""
+        return notes, ""
     command = f"gpubeton index --overwrite {shown(source.name)}"
     return None, f"{shown(name)}: the checksums {fault}. Make them again: {command}"
 

@@ -5,7 +5,8 @@ the table and by pointers into the pages, and never reads the bytes between them
 
 ::
 
-    checksums   4 bytes each: CRC-32 of each region, in the order of the allocation table; may be missing
+    checksums   4 bytes each: CRC-32 of each region, in the order of the allocation table, then that of the descriptors
+                and the metadata; all or the last one may be missing
     content     JSON, UTF-8, filled up with spaces to a multiple of 8 bytes
     trailer     32 bytes: "gpubeton", version (4), CRC-32 of the two above (4), bytes of the content (8),
                 number of checksums (8)
@@ -56,6 +57,7 @@ class Notes:
     content: Mapping[str, Any]  #: whatever JSON can hold; ``class_names`` is a list of str, if there are classes
     #: (R,) CRC-32 of each region, in the order of the file's allocation table, whose rows are sorted by pointer then.
     checksums: NDArray[np.uint32] | None = None
+    metadata_checksum: int | None = None  #: CRC-32 of the descriptors and the metadata
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -80,6 +82,8 @@ class Notes:
         text = json.dumps(self.content, ensure_ascii=False, sort_keys=True).encode("utf-8", "backslashreplace")
         text += b" " * (-len(text) % 8)
         sums = np.empty(0, "<u4") if self.checksums is None else self.checksums.astype("<u4")
+        if self.metadata_checksum is not None:
+            sums = np.append(sums, np.array([self.metadata_checksum], "<u4"))
         body = sums.tobytes() + text
         trailer = np.array([(_MAGIC, _VERSION, zlib.crc32(body), len(text), len(sums))], _TRAILER_DTYPE)
         return body + trailer.tobytes()
@@ -139,7 +143,7 @@ def notes_before(source: ByteSource, first: int, stop: int, rows: int) -> Notes 
             "They need a newer version of this library; the samples do not."
         )
     size = content_size + 4 * num_checksums
-    if size > end - first or num_checksums not in (0, rows):
+    if size > end - first or num_checksums not in (0, rows, rows + 1):
         raise NotesError(
             f"{name}: the notes before the allocation table claim {content_size} bytes and {num_checksums} "
             f"checksums for {rows} regions. They are damaged; compare the file with the original."
@@ -161,7 +165,9 @@ def notes_before(source: ByteSource, first: int, stop: int, rows: int) -> Notes 
             f"{name}: the notes before the allocation table are nested {levels} levels deep, expected at most "
             f"{MOST_LEVELS}. The samples do not need them; compare the file with the original."
         )
-    return Notes(notes, np.frombuffer(body, "<u4", num_checksums) if num_checksums else None)
+    sums = np.frombuffer(body, "<u4", num_checksums)
+    of_metadata = int(sums[rows]) if num_checksums > rows else None
+    return Notes(notes, sums[:rows] if rows and num_checksums else None, of_metadata)
 
 
 def decode_trailer(content: bytes, magic: bytes, dtype: np.dtype[np.void]) -> np.void | None:

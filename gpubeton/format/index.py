@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from gpubeton._bytes.store_client import shown
 from gpubeton.errors import (
     AllocationError,
     FieldTypeError,
@@ -20,11 +22,12 @@ from gpubeton.errors import (
     TruncatedError,
 )
 from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_offset, origin_of, title_of
-from gpubeton.format.entry_layout import read_checksums_beside, read_noted_checksums
+from gpubeton.format.entry_layout import NotesOrFault, index_path, read_notes_beside, read_notes_within
 from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.header import Descriptor, Header, read_fields
 from gpubeton.format.layout import (
     ALLOCATION_DTYPE,
+    HEADER_DTYPE,
     IMAGE_DTYPE,
     METADATA_TYPES,
     PLAIN_TYPES,
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton._bytes.byte_source import ByteSource
+    from gpubeton.format.file_notes import Notes
     from gpubeton.format.regions import Regions
 
 MetadataType: TypeAlias = "np.dtype[np.generic] | Callable[[str, Descriptor], np.dtype[np.generic]]"
@@ -153,8 +157,9 @@ class Index:
         with file.open() as source:
             header, end = find_metadata_end(source, self)
             _check_extents(file.path, file.size, header, end)
-            allocations, recorded, _ = _read_allocations(source, header, end)
+            allocations, (notes, _) = _read_allocations(source, header, end)
         rows = allocations.rows
+        recorded = None if notes is None else notes.checksums
         checksums = np.zeros(len(rows), np.uint32) if recorded is None else recorded
         if number:
             rows.setflags(write=True)
@@ -397,15 +402,30 @@ def read_index(source: ByteSource, custom_types: CustomTypes) -> Index:
         start = max(metadata_end, header.alloc_table_ptr - checksums_size - _NOTES_SIZE)
         source.announce(start, file_size - start)
     # Before the metadata: while the table is sorted there are two of it.
-    allocations, checksums, fault = _read_allocations(source, header, metadata_end)
-    allocations = allocations.with_checksums(checksums)
-    columns = _read_columns(source, header, row_type)
+    allocations, (notes, fault) = _read_allocations(source, header, metadata_end)
+    allocations = allocations.with_checksums(None if notes is None else notes.checksums)
+    columns, checksum = _read_columns(source, header, row_type)
     identity.check(name, source.identity())
+    _check_metadata(name, notes, checksum)
     rows = [
         locate(name, descriptor, column, allocations) for descriptor, column in zip(descriptors, columns, strict=True)
     ]
     file_itself = DataFile(name, identity, header.page_size, 0, header.num_samples, fault=fault)
     return Index((file_itself,), header, descriptors, tuple(rows))
+
+
+def _check_metadata(name: str, notes: Notes | None, checksum: int) -> None:
+    """Compare the CRC-32 of the metadata with that in the notes, if it is known; raise FormatError."""
+    if notes is None or notes.metadata_checksum in (None, checksum):
+        return
+    cure = "or write it again"
+    if "regions" in notes.content:  # the notes are beside the file
+        beside = shown(index_path(name))
+        cure = f"or, if the change is meant, remove {beside} and run gpubeton index {shown(name)} again"
+    raise FormatError(
+        f"{name}: its fields and metadata have the checksum {checksum:08x}, expected {notes.metadata_checksum:08x}. "
+        f"Labels or other numbers have changed since then. Compare the file with the original, {cure}"
+    )
 
 
 def find_metadata_end(source: ByteSource, index: Index) -> tuple[Header, int]:
@@ -480,27 +500,36 @@ def _packed(array: NDArray[Any], field: int | None = None) -> NDArray[np.void]:
     return packed
 
 
-def _read_allocations(
-    source: ByteSource, header: Header, metadata_end: int
-) -> tuple[Allocations, NDArray[np.uint32] | None, str]:
-    """Read and check the allocation table; read the checksums of its regions, (R,), or tell why they cannot be used."""
-    checksums, fault = read_noted_checksums(source)  # first: the table follows them
+def _read_allocations(source: ByteSource, header: Header, metadata_end: int) -> tuple[Allocations, NotesOrFault]:
+    """Read and check the allocation table; read the notes that have checksums, or tell why they cannot be used."""
+    notes, fault = read_notes_within(source)  # first: the table follows them
     table = source.read_array(header.alloc_table_ptr, source.size)
     allocations = Allocations.check(source.name, header, metadata_end, table)
-    if checksums is None and not fault:
-        checksums, fault = read_checksums_beside(source, allocations.rows)
-    return allocations, checksums, fault
+    if not fault and (notes is None or (notes.checksums is None and notes.metadata_checksum is None)):
+        notes, fault = read_notes_beside(source, allocations.rows)
+    return allocations, (notes, fault)
 
 
-def _read_columns(source: ByteSource, header: Header, row_type: np.dtype[np.void]) -> list[NDArray[Any]]:
-    """Read the metadata of each field, (N,), without the gaps between them."""
+def _read_columns(source: ByteSource, header: Header, row_type: np.dtype[np.void]) -> tuple[list[NDArray[Any]], int]:
+    """Read the metadata of each field, (N,), without the gaps between them; compute its CRC-32, see `Notes`."""
+    first = HEADER_DTYPE.itemsize
+    checksum = zlib.crc32(source.read(first, header.metadata_offset - first))
     columns = [np.zeros(header.num_samples, kind) for kind in (row_type[name] for name in row_type.names or ())]
     size = row_type.itemsize
     count = max(_MOST_READ // size, 1)
     for first in range(0, header.num_samples, count):
         rows = slice(first, min(first + count, header.num_samples))
         start, stop = (header.metadata_offset + row * size for row in (rows.start, rows.stop))
-        metadata = source.read_array(start, stop).view(row_type)
+        content = source.read_array(start, stop)
+        checksum, metadata = zlib.crc32(content.data, checksum), content.view(row_type)
         for number, column in enumerate(columns):
             _packed(column)[rows] = _packed(metadata, number)
-    return columns
+    return columns, checksum
+
+
+def metadata_checksum(source: ByteSource, metadata_end: int) -> int:
+    """Compute the CRC-32 of the descriptors and the metadata of an open file, see `Notes`."""
+    checksum = 0
+    for start in range(HEADER_DTYPE.itemsize, metadata_end, _MOST_READ):
+        checksum = zlib.crc32(source.read_exactly(start, min(_MOST_READ, metadata_end - start)), checksum)
+    return checksum

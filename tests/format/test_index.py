@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zlib
 
 import numpy as np
 import pytest
 
+from gpubeton.dataset import index_images, verify
 from gpubeton.errors import (
     AllocationError,
     FieldArgumentsError,
     FieldTypeError,
+    FormatError,
     GpubetonError,
     HeaderError,
     ImageSizeError,
@@ -20,8 +23,12 @@ from gpubeton.errors import (
     StorageError,
     TruncatedError,
 )
-from gpubeton.format import open_dataset
+from gpubeton.fields import BytesField, FloatField, IntField, RGBImageField
+from gpubeton.format import open_dataset, read_notes
+from gpubeton.format.file_notes import Notes
 from gpubeton.format.layout import ALLOCATION_DTYPE, HEADER_DTYPE
+from gpubeton.loader import Loader
+from gpubeton.writer import DatasetWriter
 from tests.golden_files import CUSTOM_TYPES, NAMES, content, save, sidecar
 
 
@@ -356,3 +363,47 @@ def test_every_error_of_a_file_is_a_value_error(tmp_path):
     with pytest.raises(ValueError, match=r"76 bytes") as caught:
         Patched("img_raw_var", tmp_path).open(length=100)
     assert isinstance(caught.value, GpubetonError)
+
+
+@pytest.mark.parametrize("made_by", ["writer", "index"])
+def test_no_changed_number_of_the_metadata_is_believed_if_its_checksum_is_known(tmp_path, made_by):
+    fields = {"image": RGBImageField("raw"), "label": IntField(), "weight": FloatField()}
+    samples = [(np.full((2, 3, 3), number, np.uint8), number, number / 2) for number in range(4)]
+    path = tmp_path / "a.beton"
+    notes = {} if made_by == "writer" else None
+    DatasetWriter(path, fields, 1 << 21, 1, progress=False, notes=notes).from_indexed_dataset(samples)
+    if made_by == "index":
+        index_images(path)
+    index, content = open_dataset(path), bytearray(path.read_bytes())
+    first = index.header.metadata_offset
+    metadata = range(first, first + index.num_samples * index.metadata_type.itemsize)
+    for place in (*range(HEADER_DTYPE.itemsize, first, 41), *metadata):
+        content[place] ^= 1 << place % 8
+        path.write_bytes(content)
+        content[place] ^= 1 << place % 8
+        with pytest.raises(GpubetonError, match=r"a\.beton"):
+            open_dataset(path)
+    content[first + index.metadata_type.fields["f1"][1]] ^= 1  # the label of the first sample
+    path.write_bytes(content)
+    cure = "write it again" if made_by == "writer" else r"remove .*a\.beton\.index and run gpubeton index .*a\.beton"
+    with pytest.raises(FormatError, match=rf"a\.beton: its fields and metadata have .*, expected .* Labels .*{cure}"):
+        Loader(path, 2)
+    (finding,) = verify(path).findings
+    assert "Labels or other numbers have changed" in finding.what
+    (tmp_path / "a.beton.index").unlink(missing_ok=True)
+    if made_by == "index":
+        assert open_dataset(path).column("label").tolist() == [1, 1, 2, 3]
+
+
+def test_checksums_of_regions_alone_are_read_as_before(tmp_path):
+    path, fields = tmp_path / "a.beton", {"note": BytesField(), "label": IntField()}
+    DatasetWriter(path, fields, 1 << 21, 1, progress=False, notes={}).from_indexed_dataset([(b"abc", 1)])
+    header = open_dataset(path).header
+    content = path.read_bytes()
+    old = Notes({}, np.array([zlib.crc32(b"abc")], np.uint32)).to_bytes()
+    stop = header.alloc_table_ptr
+    new = Notes({}, np.array([zlib.crc32(b"abc")], np.uint32), 0).to_bytes()
+    place = stop - len(new)
+    path.write_bytes(content[:16] + (place + len(old)).to_bytes(8, "little") + content[24:place] + old + content[stop:])
+    assert open_dataset(path).regions("note").checksums.tolist() == [zlib.crc32(b"abc")]
+    assert read_notes(path).metadata_checksum is None
