@@ -61,6 +61,7 @@ class FaultServer:
         self.round_trips = 0  # longest chain of requests each of which came after the answer to the one before
         self._at_once = 0
         self._answered = 0  # longest chain that has its last answer
+        self._etags: dict[int, tuple[bytes, str]] = {}
         self._lock = threading.Lock()
         self._server = _Server(self)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
@@ -98,6 +99,12 @@ class FaultServer:
             self._answered = max(self._answered, place)
         return fault
 
+    def etag(self, content: bytes) -> str:
+        """Compute the ETag of an object, once: of a large one that takes longer than the answer."""
+        if id(content) not in self._etags:
+            self._etags[id(content)] = content, f'"{hashlib.md5(content, usedforsecurity=False).hexdigest()}"'
+        return self._etags[id(content)][1]
+
     def close(self) -> None:
         """End the server; connections that are open break off."""
         self._server.shutdown()
@@ -108,11 +115,6 @@ class FaultServer:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-def etag(content: bytes) -> str:
-    """The ETag of an object."""
-    return f'"{hashlib.md5(content, usedforsecurity=False).hexdigest()}"'
 
 
 class _Server(ThreadingHTTPServer):
@@ -152,12 +154,13 @@ class _Handler(BaseHTTPRequestHandler):
         status = fault.status or (404 if content is None else 0)
         if content is not None and not status and not fault.ignores_match:
             expected = self.headers.get("If-Match")
-            status = 412 if expected is not None and expected != etag(content) else 0
+            status = 412 if expected is not None and expected != self.server.faults.etag(content) else 0
         if status or content is None:
             code = fault.code or {404: "NoSuchKey", 412: "PreconditionFailed", 503: "SlowDown"}.get(status, "Error")
             self.send(status, {**fault.headers}, f"<Error><Code>{code}</Code></Error>".encode(), fault)
             return
-        headers = {"ETag": etag(content), "Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT", **fault.headers}
+        etag = self.server.faults.etag(content)
+        headers = {"ETag": etag, "Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT", **fault.headers}
         start, stop = 0, len(content)
         if fault.flip is not None:
             damaged = bytearray(content)

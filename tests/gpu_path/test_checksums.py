@@ -24,7 +24,7 @@ FIELDS = {"image": RGBImageField("jpg"), "label": IntField()}
 
 
 def write(path, fields, samples, **options):
-    DatasetWriter(path, fields, num_workers=1, progress=False, **options).from_indexed_dataset(samples)
+    DatasetWriter(path, fields, 1 << 21, 1, progress=False, **options).from_indexed_dataset(samples)
     return path
 
 
