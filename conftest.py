@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from gpubeton._machine import count_cores
+
 # Hundreds of processes are started: without kept bytecode each would compile every module again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
@@ -36,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_xdist_auto_num_workers() -> int:
     """Start a process more than there are cores: tests of servers and programs wait."""
-    return len(os.sched_getaffinity(0)) + 1
+    return count_cores() + 1
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -424,7 +424,7 @@ def _check_metadata(name: str, notes: Notes | None, checksum: int) -> None:
         cure = f"or, if the change is meant, remove {beside} and run gpubeton index {shown(name)} again"
     raise FormatError(
         f"{name}: its fields and metadata have the checksum {checksum:08x}, expected {notes.metadata_checksum:08x}. "
-        f"Labels or other numbers have changed since then. Compare the file with the original, {cure}"
+        f"Labels or other numbers have changed since it was stored. Compare the file with the original, {cure}"
     )
 
 
