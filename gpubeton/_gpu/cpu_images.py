@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton._gpu.batch import Batch
-    from gpubeton._gpu.gpu import GpuResources
+    from gpubeton._gpu.gpu_resources import GpuResources
     from gpubeton._gpu.launch import ProgramConstants
     from gpubeton._plan.image_job import BadImage, CpuServices, ImageExecutor, ImageJob
     from gpubeton._plan.program import ImageProgram

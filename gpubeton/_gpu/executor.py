@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gpubeton._gpu.batch import Batch, DecodedImages
     from gpubeton._gpu.cuda import Event, Stream
     from gpubeton._gpu.entry_decoder import EntryDecoder, ResidentJpegs
-    from gpubeton._gpu.gpu import GpuResources
+    from gpubeton._gpu.gpu_resources import GpuResources
     from gpubeton._gpu.options import GpuOptions
     from gpubeton._plan.image_job import BadImage, CpuServices, ImageJob, Usage
     from gpubeton._plan.program import ImageProgram

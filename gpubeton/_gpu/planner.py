@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from gpubeton._gpu.batch import Batch, Slot
     from gpubeton._gpu.entry_decoder import EntryImages, ResidentJpegs
-    from gpubeton._gpu.gpu import GpuResources
+    from gpubeton._gpu.gpu_resources import GpuResources
     from gpubeton._gpu.launch import ProgramConstants
     from gpubeton._gpu.options import GpuOptions
     from gpubeton._plan.image_job import CpuServices, ImageJob

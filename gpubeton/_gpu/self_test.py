@@ -19,7 +19,7 @@ from zlib import crc32
 import numpy as np
 
 from gpubeton._gpu.executor import GpuExecutor
-from gpubeton._gpu.gpu import GpuResources
+from gpubeton._gpu.gpu_resources import GpuResources
 from gpubeton._gpu.libraries import driver_version
 from gpubeton._gpu.nvjpeg_backends import DecodeBackends
 from gpubeton._gpu.options import GpuOptions

@@ -280,7 +280,7 @@ def test_two_outputs_of_one_field_have_different_crops(gpus, mixed, launches):
 
 
 def test_a_batch_is_made_in_bands_that_fit_into_the_memory(gpus, mixed, launches, monkeypatch):
-    monkeypatch.setattr("gpubeton._gpu.gpu.EntryDecoder", partial(EntryDecoder, budget=200_000))
+    monkeypatch.setattr("gpubeton._gpu.gpu_resources.EntryDecoder", partial(EntryDecoder, budget=200_000))
     batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries", batch_size=21))
     assert sum(launches) == len(MIXED)
     assert len(launches) > 3
@@ -288,7 +288,7 @@ def test_a_batch_is_made_in_bands_that_fit_into_the_memory(gpus, mixed, launches
 
 
 def test_images_with_a_larger_window_than_the_memory_may_have_go_to_the_cpu(gpus, mixed, launches, monkeypatch):
-    monkeypatch.setattr("gpubeton._gpu.gpu.EntryDecoder", partial(EntryDecoder, largest_window=40_000))
+    monkeypatch.setattr("gpubeton._gpu.gpu_resources.EntryDecoder", partial(EntryDecoder, largest_window=40_000))
     batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries"))
     assert 0 < sum(launches) < len(MIXED)
     assert_same(batches, epochs(loader_of(mixed, PIPELINES["half"], device="cpu")))
@@ -337,7 +337,7 @@ def test_steps_are_not_repeated_on_its_images_when_those_of_the_engines_are(
     """The nearest pixel of a gray image: the same from the engines and from the CPU."""
     images = [stored(jpeg(photo(40 * side, 50 * side, side), sampling="gray")) for side in (1, 3, 1, 3, 1)]
     path = indexed(tmp_path / "gray.beton", images)
-    monkeypatch.setattr("gpubeton._gpu.gpu.EntryDecoder", partial(EntryDecoder, largest_window=8_000))
+    monkeypatch.setattr("gpubeton._gpu.gpu_resources.EntryDecoder", partial(EntryDecoder, largest_window=8_000))
     image = [crop((12, 14), "nearest"), ColorJitter(0.5), RandomAffine(30, shear=10), normalize(np.float16), *VIEWS]
     expected = list(loader_of(path, image, device="cpu", batch_size=5))
     loader = loader_of(path, image, routes=("hardware", "entries"), batch_size=5)
