@@ -36,6 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--file-order", type=int, metavar="SEED", help="Shuffle the files of tests with this seed.")
 
 
+@pytest.hookimpl(optionalhook=True)  # of xdist, which may be off
 def pytest_xdist_auto_num_workers() -> int:
     """Start a process more than there are cores: tests of servers and programs wait."""
     return count_cores() + 1

@@ -123,12 +123,15 @@ def test_a_decoder_written_for_ffcv_gives_the_pixels_of_the_librarys(tmp_path, w
 
 
 @pytest.mark.parametrize(("decoder", "num_workers"), [(Whole, 1), (WholeInParallel, 2)])
-def test_an_image_that_cannot_be_decoded_reaches_the_loop_also_from_parallel_code(tmp_path, decoder, num_workers):
+def test_an_image_that_cannot_be_decoded_reaches_the_loop_also_from_parallel_code(
+    tmp_path, decoder, num_workers, call_in_a_loader
+):
     path = write_photos(tmp_path / "photos.beton", 20)
     damage(path, 9)
     with pytest.raises(OperationError, match="imdecode: no JPEG file: ") as caught:
         batches(path, decoder(), num_workers)
     assert "batch 1 of epoch 0" in "".join(caught.value.__notes__)
+    call_in_a_loader(lambda: 3)  # nothing is left of the error
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])

@@ -210,10 +210,7 @@ def test_a_long_name_without_a_file_is_an_error(tmp_path):
 
 @given(
     st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.USTAR_FORMAT]),
-    st.lists(
-        st.tuples(st.sampled_from(["a/0.jpg", "0.cls", LONG[-150:], "ä.png", "b/"]), st.binary(max_size=700)),
-        unique_by=lambda member: member[0],
-    ),
+    st.lists(st.tuples(st.sampled_from(["a/0.jpg", "0.cls", LONG[-150:], "ä.png", "b/"]), st.binary(max_size=700))),
     st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(1, 255)), max_size=3),
     st.integers(0, 1 << 20),
 )
@@ -235,7 +232,8 @@ def test_a_damaged_tar_file_is_an_error_or_what_tarfile_reads(tmp_path, format, 
     result = members_or_error(path)
     if isinstance(result, GpubetonError):
         assert str(path) in str(result)
-        assert flips or cut % len(content)
+        names = [name for name, _ in members]  # two files of a sample may have one ending
+        assert flips or cut % len(content) or len(set(names)) < len(names)
         return
     with tarfile.open(path, "r:") as tar:
         files = [(member.name, member.offset_data, member.size) for member in tar if member.isfile()]
