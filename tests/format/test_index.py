@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 import pytest
 
-from gpubeton.dataset import index_images, verify
+from gpubeton.dataset import copy_samples, index_images, verify
 from gpubeton.errors import (
     AllocationError,
     FieldArgumentsError,
@@ -393,6 +393,17 @@ def test_no_changed_number_of_the_metadata_is_believed_if_its_checksum_is_known(
     (tmp_path / "a.beton.index").unlink(missing_ok=True)
     if made_by == "index":
         assert open_dataset(path).column("label").tolist() == [1, 1, 2, 3]
+
+
+def test_copies_of_a_file_with_checksums_have_their_own_of_the_metadata(tmp_path):
+    path, fields = tmp_path / "a.beton", {"note": BytesField(), "label": IntField()}
+    samples = [(b"abc", number) for number in range(4)]
+    DatasetWriter(path, fields, 1 << 21, 1, progress=False, notes={}).from_indexed_dataset(samples)
+    copied = copy_samples([path], tmp_path / "b.beton", [2, 0])
+    sums = [read_notes(file).metadata_checksum for file in (path, copied)]
+    assert None not in sums
+    assert sums[0] != sums[1]
+    assert open_dataset(copied).column("label").tolist() == [2, 0]
 
 
 def test_checksums_of_regions_alone_are_read_as_before(tmp_path):
