@@ -23,7 +23,7 @@ from gpubeton._batch.step_code import CHANNELS, HEIGHT, ITEM_SIZE, LAYOUT_FIELDS
 from gpubeton._batch.step_rows import PARAMETERS, PERSPECTIVE, WARP_BILINEAR, WARP_NEAREST
 from gpubeton._compile.compile import AddressedFunction, device_function, inlined
 from gpubeton._compile.intrinsics import copy, i64_at, load_u8, load_u16, store_i16, store_u8
-from gpubeton._compile.simd import F64, HAS_AVX512, I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
+from gpubeton._compile.simd import F64, I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -160,12 +160,17 @@ def _warp_any(other: int, bordered: int, sizes: Array, numbers: Array, bits: int
                 target += size
 
 
-# --- RGB images: 8 or 16 pixels at a time -----------------------------------------------------------------------------
-# Loads and stores are of 4 or 8 bytes for a pixel: what they change after it is written later.
+# --- RGB images: 16 pixels at a time ----------------------------------------------------------------------------------
+# The places of up to eight groups of 16 pixels are stored, then the pixels are read there. A CPU overlaps the rounds of
+# such short loops; one loop for both takes up to half as long again.
+# Loads are of 4 or 8 bytes for a pixel. The last group may end after its row: what it stores there is written later.
 
-_LANE_BITS = 4 if HAS_AVX512 else 3  # 16 lanes need more registers than AVX2 has
-_LANES = 1 << _LANE_BITS
-_EIGHTS = range(0, _LANES, 8)
+_LANES = 16
+_EIGHTS = 0, 8
+_GROUPS = 8
+
+# Bytes of a group: int32 offsets into the bordered image, int32 parts, and int64 whether it has a pixel of the image.
+_PARTS, _IS_INSIDE, _GROUP_SIZE = 4 * _LANES, 8 * _LANES, 8 * _LANES + 8
 
 # Of eight pairs of 32 bits in this order, AVX2 takes the lower or the upper ones with one instruction, in order.
 _PAIRS = [0, 1, 4, 5, 2, 3, 6, 7]
@@ -174,7 +179,7 @@ _UPPER = [lane + 1 for lane in _LOWER]
 
 
 class _Walk(NamedTuple):
-    """Places of `_LANES` pixels of a row."""
+    """Places of 16 pixels of a row."""
 
     emit: VectorBuilder
     numbers: list[list[Vector]]
@@ -191,8 +196,8 @@ class _Walk(NamedTuple):
 
 
 def _halves(eights: list[Vector], lanes: Sequence[int]) -> Vector:
-    """Return the lower or the upper 32 bits of `_LANES` pairs, whose eights are in the order of `_PAIRS`."""
-    return eights[0].bits(I32, 16).shuffle(eights[-1].bits(I32, 16), lanes)
+    """Return the lower or the upper 32 bits of 16 pairs, whose eights are in the order of `_PAIRS`."""
+    return eights[0].bits(I32, 16).shuffle(eights[1].bits(I32, 16), lanes)
 
 
 def _affine_places(walk: _Walk, bits: int) -> list[tuple[Vector, Vector]]:
@@ -210,7 +215,7 @@ def _affine_places(walk: _Walk, bits: int) -> list[tuple[Vector, Vector]]:
 def _perspective_places(walk: _Walk, bits: int) -> list[tuple[Vector, Vector]]:
     # Divisors below 2**26 and places below 2**24: with a half added to the numerator, the quotient is at least 2**-27
     # away from whole numbers, and float64 is off by less than that. The logical shift makes negative divisors larger
-    # than the largest one: they are outside, too.
+    # than the largest one: they are outside, too. So is a quotient by 0, which is infinite or no number.
     emit, lanes = walk.emit, 8
     divisors = [total.shift_right_logical(DIVISOR_BITS) for total in walk.sums(2, range(lanes))]
     shares = [emit.fill(F64, lanes, 0.5) / divisor.to_double() for divisor in divisors]
@@ -218,14 +223,14 @@ def _perspective_places(walk: _Walk, bits: int) -> list[tuple[Vector, Vector]]:
     for row in range(2):
         limit = emit.splat(walk.limits[row].shift_left(PLACE_BITS).to_double(), lanes)
         quotients = []
-        for total, share, divisor in zip(walk.sums(row, range(lanes), 1, 2), shares, divisors, strict=True):
+        for total, share in zip(walk.sums(row, range(lanes), 1, 2), shares, strict=True):
             place = total.to_double() * share + float(_BORDER << PLACE_BITS)
             # 0.5 becomes 0, and costs one instruction; with 0.0, LLVM makes two.
             whole = place.smaller(limit).larger(place.like(0.5)).to_integer()
             if row == 0:  # across alone: the first two columns have the fill, whatever the row
-                whole = (divisor - 1).where_smaller_unsigned(divisor.like(LARGEST_DIVISOR), whole, whole.like(0))
+                whole = share.where_smaller(share.like(0.5 / LARGEST_DIVISOR), whole.like(0), whole)
             quotients.append(whole)
-        joined = Vector.joined(quotients) + ((_ONE >> 1) if bits == 0 else 0)
+        joined = quotients[0].join(quotients[1]) + ((_ONE >> 1) if bits == 0 else 0)
         places.append((joined.shift_right(PLACE_BITS), joined & (_ONE - 1)))
     return places
 
@@ -235,19 +240,19 @@ _RED_GREEN = [lane for first in range(0, 64, 8) for lane in (first, 64, first + 
 _BLUE = [lane for first in range(0, 64, 8) for lane in (first + 2, 64, first + 5, 64, 64, 64, 64, 64)]
 
 
-def _nearest(emit: VectorBuilder, source: Vector, stride: Vector, offsets: Vector, parts: list[Vector]) -> Vector:
-    """Return `_LANES` pixels, a byte for each channel."""
-    return emit.gather(source, offsets, I32)
+def _nearest(emit: VectorBuilder, source: Vector, stride: Vector, group: Vector) -> Vector:
+    """Return 16 pixels, a byte for each channel."""
+    return emit.gather(source, group, range(_LANES), I32)
 
 
-def _bilinear(emit: VectorBuilder, source: Vector, stride: Vector, offsets: Vector, parts: list[Vector]) -> Vector:
-    part_x, part_y = parts
+def _bilinear(emit: VectorBuilder, source: Vector, stride: Vector, group: Vector) -> Vector:
+    parts = emit.load(group + _PARTS, I32, _LANES)
+    part_x, part_y = parts & 0xFFFF, parts.shift_right_logical(16)
     weights = ((part_x.like(_ONE) - part_x) | part_x.shift_left(16)).bits(I16, 2 * _LANES)
     lines: list[list[Vector]] = []
     for line in (source, source + stride):
         # Eight bytes have two pixels: red, green, blue, and again.
-        eights = [offsets.shuffle(offsets, [first + pixel for pixel in _PAIRS]) for first in _EIGHTS]
-        pixels = [emit.gather(line, eight, I64).bits(I8, 64) for eight in eights]
+        pixels = [emit.gather(line, group, [first + pixel for pixel in _PAIRS], I64).bits(I8, 64) for first in _EIGHTS]
         red_green, blue = ([eight.shuffle(eight.like(0), order) for eight in pixels] for order in (_RED_GREEN, _BLUE))
         levels = [_halves(red_green, _LOWER), _halves(red_green, _UPPER), _halves(blue, _LOWER)]
         lines.append([pairs.bits(I16, 2 * _LANES).paired(weights) for pairs in levels])
@@ -262,37 +267,49 @@ def _kernel(places: Callable[..., Any], pixels: Callable[..., Vector], bits: int
     """Make the code that warps a bordered image."""
     num_rows = 2 if places is _affine_places else 3
 
+    def store_places(walk: _Walk, stride: Vector, group: Vector) -> None:
+        emit = walk.emit
+        (left, part_x), (top, part_y) = places(walk, bits)
+        last_x, last_y = (emit.splat((limit - 1).narrow(I32), _LANES) for limit in walk.limits)
+        # Of pixels that read the border alone, the column or the row is the first or the last.
+        rows = (left - 1).where_smaller_unsigned(last_x, top - 1, left.like(-1))
+        emit.store(rows.has_smaller_unsigned(last_y), group + _IS_INSIDE)
+        emit.store(top * emit.splat(stride.narrow(I32), _LANES) + left * 3, group)
+        if bits:
+            emit.store(part_x | part_y.shift_left(16), group + _PARTS)
+
     @vector_kernel
     def warp(emit: VectorBuilder, other: Vector, bordered: Vector, layout: Vector, row: Vector) -> None:
         width, height = (emit.load(layout + 8 * field, I64) for field in (WIDTH, HEIGHT))
         at = row + _NUMBERS
         numbers = [[emit.load(at + 8 * (3 * line + column), I64) for column in range(3)] for line in range(num_rows)]
         limits, stride = (width + _BORDER, height + _BORDER), (width + _BORDER) * 3
-        with emit.loop(height) as y, emit.loop((width + (_LANES - 1)).shift_right(_LANE_BITS)) as group:
-            walk, target = _Walk(emit, numbers, group * _LANES, y, limits), other + (y * width + group * _LANES) * 3
-            (left, part_x), (top, part_y) = places(walk, bits)
-            last_x, last_y = (emit.splat((limit - 1).narrow(I32), _LANES) for limit in limits)
-            # Of pixels that read the border alone, the column or the row is the first or the last.
-            rows = (left - 1).where_smaller_unsigned(last_x, top - 1, left.like(-1))
-            offsets = top * emit.splat(stride.narrow(I32), _LANES) + left * 3
+        groups, num_groups = emit.memory(_GROUPS * _GROUP_SIZE), (width + (_LANES - 1)).shift_right(4)
+        with emit.loop(height) as y, emit.loop((num_groups + (_GROUPS - 1)).shift_right(3)) as block:
+            first = block * _GROUPS
+            count = (num_groups - first).smaller(num_groups.like(_GROUPS))
+            with emit.loop(count) as i:
+                x = (first + i) * _LANES
+                store_places(_Walk(emit, numbers, x, y, limits), stride, groups + i * _GROUP_SIZE)
+            with emit.loop(count) as i:
+                group, target = groups + i * _GROUP_SIZE, other + (y * width + (first + i) * _LANES) * 3
 
-            def store(case: int | None) -> None:
-                if case:
-                    levels = pixels(emit, bordered, stride, offsets, [part_x, part_y])
-                else:
-                    levels = emit.splat(emit.load(bordered, I32), _LANES)
-                packed = levels.bits(I8, 4 * _LANES).shuffle(levels.bits(I8, 4 * _LANES), _PACKED)
-                for part in range(_LANES // 4):
-                    emit.store(packed.part(16 * part, 16 * part + 16), target + 12 * part)
+                def store_pixels(case: int | None, group: Vector = group, target: Vector = target) -> None:
+                    if case:
+                        levels = pixels(emit, bordered, stride, group)
+                    else:
+                        levels = emit.splat(emit.load(bordered, I32), _LANES)
+                    packed = levels.bits(I8, 4 * _LANES).shuffle(levels.bits(I8, 4 * _LANES), _PACKED)
+                    emit.store(packed.part(0, 32), target)
+                    emit.store(packed.part(32, 48), target + 32)
 
-            emit.switch(rows.has_smaller_unsigned(last_y), [1], store)
+                emit.switch(emit.load(group + _IS_INSIDE, I64), [1], store_pixels)
 
     return warp
 
 
-# Three of four bytes; of 16 bytes, the last four are written again.
-_THREE_OF_FOUR = 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 0, 0, 0, 0
-_PACKED = [first + lane for first in range(0, 4 * _LANES, 16) for lane in _THREE_OF_FOUR]
+# Three of four bytes; what follows is not stored.
+_PACKED = [lane for lane in range(4 * _LANES) if lane % 4 < 3] + [0] * _LANES
 
 _warp_nearest = _kernel(_affine_places, _nearest, 0)
 _warp_bilinear = _kernel(_affine_places, _bilinear, PLACE_BITS)

@@ -170,6 +170,10 @@ class Vector:
         """Select `then` in the lanes that equal those of `other`, else `otherwise`."""
         return then._choose(self.builder.icmp_signed("==", self.value, other.value), otherwise)
 
+    def where_smaller(self, other: Vector, then: Vector, otherwise: Vector) -> Vector:
+        """Select `then` in the lanes that are smaller, as signed numbers, than those of `other`, else `otherwise`."""
+        return then._choose(self._compare("<", other), otherwise)
+
     def where_smaller_unsigned(self, other: Vector, then: Vector, otherwise: Vector) -> Vector:
         """Select `then` in the lanes that are smaller, as unsigned numbers, than those of `other`, else `otherwise`."""
         return then._choose(self.builder.icmp_unsigned("<", self.value, other.value), otherwise)
@@ -364,18 +368,23 @@ class VectorBuilder:
         kind = ir.VectorType(element, count) if count else element
         return Vector(self.builder, self.builder.load(self.pointer(address, kind), align=align))
 
-    def gather(self, address: Vector, offsets: Vector, element: Any) -> Vector:
-        """Load an `element` at each of the offsets, int32 from 0 on, from an address."""
+    def gather(self, address: Vector, offsets: Vector, lanes: Sequence[int], element: Any) -> Vector:
+        """Load an `element` for each of the lanes, whose offsets from an address are int32 from 0 on in memory."""
         # One load for each lane: on most CPUs as fast as their instruction for all, or faster.
-        value = ir.Constant(ir.VectorType(element, offsets.count), ir.Undefined)
-        for index in range(offsets.count):
-            item = self.load(address + offsets.lane(index).zero_extend(I64), element)
+        value = ir.Constant(ir.VectorType(element, len(lanes)), ir.Undefined)
+        for index, lane in enumerate(lanes):
+            item = self.load(address + self.load(offsets + 4 * lane, I32).zero_extend(I64), element)
             value = self.builder.insert_element(value, item.value, ir.Constant(I32, index))
         return Vector(self.builder, value)
 
     def store(self, value: Vector, address: Vector, align: int = 1) -> None:
         """Store `value`."""
         self.builder.store(value.value, self.pointer(address, value.value.type), align=align)
+
+    def memory(self, size: int) -> Vector:
+        """Return the address of that many bytes, a multiple of 8, which last until the kernel returns."""
+        slot = _cgutils.alloca_once(self.builder, ir.ArrayType(I64, size // 8))
+        return Vector(self.builder, self.builder.ptrtoint(slot, I64))
 
     def variable(self, value: Vector) -> Variable:
         """Create a variable that a loop may change; LLVM keeps it in a register."""

@@ -215,28 +215,6 @@ def test_a_perspective_is_that_of_pillow(is_bilinear):
         assert away.max() <= 1 if is_bilinear else (away == 0).mean() > 0.995
 
 
-# 16 pixels at a time where there is AVX-512, 8 elsewhere; only the import of the module sees the other value.
-WITH_OTHER_LANES = """
-import runpy
-from gpubeton._compile import simd
-simd.HAS_AVX512 = not simd.HAS_AVX512
-from gpubeton._batch import warp_steps
-simd.HAS_AVX512 = not simd.HAS_AVX512
-assert warp_steps._LANES == (8 if simd.HAS_AVX512 else 16)
-runpy.run_module("tests.cpu.test_warp_steps", run_name="__main__")
-"""
-
-
-@pytest.mark.campaign
-def test_the_number_of_lanes_of_other_machines_gives_the_same_bits(tmp_path):
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "code")}  # the code of the usual number is kept
-    command = [sys.executable, "-c", WITH_OTHER_LANES, str(tmp_path / "images.npz")]
-    subprocess.run(command, env=environment, check=True)
-    with np.load(tmp_path / "images.npz") as images:
-        for number, image in enumerate(warped(0)):
-            assert np.array_equal(images[f"arr_{number}"], image), number
-
-
 @pytest.mark.campaign
 @pytest.mark.skipif(
     not llvmlite.binding.get_host_cpu_features().get("avx2", False), reason="the machine code needs a CPU with AVX2"
