@@ -1,8 +1,9 @@
 """Decide whether an image is bad: a library decodes what the crop decoder refuses, or nothing does.
 
-Files come here too for which there is no crop decoder, such as PNG, also where a JPEG is expected. Sizes and crops that
-do not fit are final; `jpeg.codes` has all reasons. What follows from it is
-decided by `on_error`, in `gpubeton._engine.engine`.
+Wrong checksums, sizes and crops are final, as `ring` finds them; all else that it refuses comes here, by
+`Worker.make_refused`, and so do files without a crop decoder, such as PNG, also where a JPEG is expected. `jpeg.codes`
+has all reasons. On a GPU, `gpubeton._gpu.executor` lets the CPU make what is left, so that bad is what is bad here.
+What follows is decided by `on_error`, in `gpubeton._engine.engine`.
 """
 
 from __future__ import annotations

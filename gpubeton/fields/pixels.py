@@ -15,6 +15,7 @@ import numpy as np
 from gpubeton._batch.resize import crop_taps
 from gpubeton._bytes.local_file import open_regular
 from gpubeton.errors import BadImageError
+from gpubeton.fields.codecs import CODECS, JPEG
 from gpubeton.fields.jpeg import START, camera_metadata, decode_rgb, jpeg_size
 from gpubeton.fields.png import decode_png, read_png_header
 from gpubeton.format.field_arguments import RGB, ImageKind
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from gpubeton._batch.resize import Taps
 
 #: Files beside JPEG that are decoded as RGB when they are loaded, by Pillow's names.
-_OTHER_FILES = ("PNG", "WEBP", "BMP", "TIFF", "PPM")
+_OTHER_FILES = (*(codec.name for codec in CODECS.values() if codec is not JPEG), "WEBP", "BMP", "TIFF", "PPM")
 _LONGEST_SIDE = (1 << 16) - 1  # as of a JPEG
 
 _PILLOW_MODES = {1: "L", 3: "RGB", 4: "RGBA"}

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import warnings
 import zlib
+from types import SimpleNamespace
 
-import numba
 import numpy as np
 
-from gpubeton._cpu.jpeg.intervals import seal_of
 from gpubeton.dataset import index_images
 from gpubeton.errors import BadImageError
 from gpubeton.fields import IntField, RGBImageField
@@ -21,16 +20,12 @@ from gpubeton.format import open_dataset
 from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.loader import Loader
 from gpubeton.writer import DatasetWriter
+from tests.cpu.decoder import seal_of
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
 from tests.fuzz.campaign import Outcome, rng_of
 
 _PIPELINES = {"image": [RandomResizedCropRGBImageDecoder((24, 28), scale=(0.01, 0.5))], "label": None}
 _TRAILER = 80
-
-
-@numba.njit
-def _seal(jpeg, scan, entries):
-    return seal_of(jpeg.ctypes.data, scan, jpeg.size, entries.ctypes.data, entries.size // 10)
 
 
 class Campaign:
@@ -126,10 +121,7 @@ class Campaign:
         seals = np.zeros(len(self.files), np.uint32)
         for number, data in enumerate(self.files):
             points = entries[first[number] : first[number + 1]]
-            content = data.tobytes()
-            start = content.index(b"\xff\xda") + 2
-            scan = start + 256 * content[start] + content[start + 1]
-            seals[number] = _seal(data, scan, np.frombuffer(points.tobytes(), np.uint8)) if len(points) else 0
+            seals[number] = seal_of(SimpleNamespace(data=data, entries=points)) if len(points) else 0
         return self._packed(entries, first, seals)
 
     def _packed(self, entries, first, seals):
