@@ -188,20 +188,30 @@ def test_shards_that_changed_are_opened_without_the_manifest_and_with_one_warnin
     assert_same(result, open_index(list_shards(folder))[0])
 
 
+@pytest.fixture(scope="module")
+def two_shards(tmp_path_factory):
+    """A folder of two shards, its index, and the files of its manifest."""
+    folder = Path(with_manifest(tmp_path_factory.mktemp("damaged") / "shards", 2, 3))
+    contents = {name: (folder / name).read_bytes() for name in (DESCRIPTION, COLUMNS)}
+    return folder, open_index(list_shards(folder))[0], contents
+
+
 @settings(max_examples=150)
 @given(name=st.sampled_from([DESCRIPTION, COLUMNS]), place=st.integers(0, (1 << 32) - 1), bits=st.integers(0, 255))
-def test_a_damaged_manifest_is_never_believed(name, place, bits, tmp_path_factory):
-    folder = Path(with_manifest(tmp_path_factory.mktemp("damaged") / "shards", 2, 3))
-    expected = open_index(list_shards(folder))[0]
-    content = bytearray((folder / name).read_bytes())
+def test_a_damaged_manifest_is_never_believed(name, place, bits, two_shards):
+    folder, expected, contents = two_shards
+    content = bytearray(contents[name])
     place = place * len(content) >> 32
     if bits:
         content[place] ^= bits
     else:
         del content[place:]
     (folder / name).write_bytes(content)
-    with pytest.warns(UserWarning, match="index.json"):
-        assert_same(open_index(str(folder))[0], expected)
+    try:
+        with pytest.warns(UserWarning, match="index.json"):
+            assert_same(open_index(str(folder))[0], expected)
+    finally:
+        (folder / name).write_bytes(contents[name])
 
 
 def test_a_wide_raw_image_is_not_mistaken_for_one_of_another_size(tmp_path):

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
 from benchmarks.harness import demo
 from gpubeton.errors import DeviceError
 
 
+@pytest.mark.campaign
 def test_where_there_is_a_gpu_the_demo_uses_it_and_compares_it_with_the_cpu(gpus, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(demo, "choose_device", lambda: ("cuda:0", "Loading on a simulated GPU"))

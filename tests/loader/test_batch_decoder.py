@@ -280,7 +280,7 @@ def loaded(files, decoder, method, *, with_ids, epochs=1):
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.campaign)])
 def test_workers_of_a_data_loader_give_the_same_images(files, method):
     decoder = BatchDecoder(augmented(), seed=3)
     expected = decoder(files[:20], range(20))  # its threads do not go into forked processes

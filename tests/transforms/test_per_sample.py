@@ -146,7 +146,7 @@ def training_loader(file):
 _ALIVE = []
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.campaign)])
 def test_a_process_with_a_loader_ends(file, method):
     list(training_loader(file))  # compiled for the forked ones
     ends = {"returns": 0, "keeps the loader": 0, "raises": 1}
