@@ -162,14 +162,16 @@ def _warp_any(other: int, bordered: int, sizes: Array, numbers: Array, bits: int
 
 # --- RGB images: 16 pixels at a time ----------------------------------------------------------------------------------
 # The places of up to eight groups of 16 pixels are stored, then the pixels are read there. A CPU overlaps the rounds of
-# such short loops; one loop for both takes up to half as long again.
-# Loads are of 4 or 8 bytes for a pixel. The last group may end after its row: what it stores there is written later.
+# such short loops: with AVX-512, one loop for both takes up to two thirds longer.
+# Loads are of 4 or 8 bytes for a pixel. The last group may end after its row: the next row overwrites what it stores
+# there, and after the last row there is memory for it, the slack of images.
 
 _LANES = 16
 _EIGHTS = 0, 8
 _GROUPS = 8
 
-# Bytes of a group: int32 offsets into the bordered image, int32 parts, and int64 whether it has a pixel of the image.
+# Bytes of a group: int32 offsets into the bordered image; int32 parts, that across in the lower 16 bits; int64 whether
+# it has a pixel of the image.
 _PARTS, _IS_INSIDE, _GROUP_SIZE = 4 * _LANES, 8 * _LANES, 8 * _LANES + 8
 
 # Of eight pairs of 32 bits in this order, AVX2 takes the lower or the upper ones with one instruction, in order.
@@ -215,7 +217,7 @@ def _affine_places(walk: _Walk, bits: int) -> list[tuple[Vector, Vector]]:
 def _perspective_places(walk: _Walk, bits: int) -> list[tuple[Vector, Vector]]:
     # Divisors below 2**26 and places below 2**24: with a half added to the numerator, the quotient is at least 2**-27
     # away from whole numbers, and float64 is off by less than that. The logical shift makes negative divisors larger
-    # than the largest one: they are outside, too. So is a quotient by 0, which is infinite or no number.
+    # than the largest one: they are outside, too. So is a quotient by 0: it is infinite, as the numerator is not 0.
     emit, lanes = walk.emit, 8
     divisors = [total.shift_right_logical(DIVISOR_BITS) for total in walk.sums(2, range(lanes))]
     shares = [emit.fill(F64, lanes, 0.5) / divisor.to_double() for divisor in divisors]

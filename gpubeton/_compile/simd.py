@@ -264,6 +264,9 @@ class Vector:
             return call_intrinsic("x86.avx512.pmaddw.d.512", I32, 16, self, factors)
         if HAS_AVX2 and self.count == 16:
             return call_intrinsic("x86.avx2.pmadd.wd", I32, 8, self, factors)
+        if HAS_AVX2 and self.count == 32:
+            lower, upper = (self.part(start, start + 16).paired(factors.part(start, start + 16)) for start in (0, 16))
+            return lower.join(upper)
         products = [
             self.shuffle(self, lanes).sign_extend(I32) * factors.shuffle(factors, lanes).sign_extend(I32)
             for lanes in (range(0, self.count, 2), range(1, self.count, 2))
@@ -369,7 +372,7 @@ class VectorBuilder:
         return Vector(self.builder, self.builder.load(self.pointer(address, kind), align=align))
 
     def gather(self, address: Vector, offsets: Vector, lanes: Sequence[int], element: Any) -> Vector:
-        """Load an `element` for each of the lanes, whose offsets from an address are int32 from 0 on in memory."""
+        """Load an `element` for each of the lanes, from `address` plus the lane's int32, not negative, at `offsets`."""
         # One load for each lane: on most CPUs as fast as their instruction for all, or faster.
         value = ir.Constant(ir.VectorType(element, len(lanes)), ir.Undefined)
         for index, lane in enumerate(lanes):
@@ -382,7 +385,7 @@ class VectorBuilder:
         self.builder.store(value.value, self.pointer(address, value.value.type), align=align)
 
     def memory(self, size: int) -> Vector:
-        """Return the address of that many bytes, a multiple of 8, which last until the kernel returns."""
+        """Return the address of memory that lasts until the kernel returns; its size is a multiple of 8 bytes."""
         slot = _cgutils.alloca_once(self.builder, ir.ArrayType(I64, size // 8))
         return Vector(self.builder, self.builder.ptrtoint(slot, I64))
 

@@ -1,9 +1,10 @@
 """Decide whether an image is bad: a library decodes what the crop decoder refuses, or nothing does.
 
-Wrong checksums, sizes and crops are final, as `ring` finds them; all else that it refuses comes here, by
-`Worker.make_refused`, and so do files without a crop decoder, such as PNG, also where a JPEG is expected. `jpeg.codes`
-has all reasons. On a GPU, `gpubeton._gpu.executor` lets the CPU make what is left, so that bad is what is bad here.
-What follows is decided by `on_error`, in `gpubeton._engine.engine`.
+Sizes and crops that `ring` finds wrong are final. All else that it refuses comes here, by `Worker.make_refused`: bytes
+with a wrong checksum, which are bad, JPEG files that the crop decoder cannot decode, and files for which there is none,
+such as PNG, also where a JPEG is expected. `jpeg.codes` has all reasons. On a GPU, `gpubeton._gpu.executor` lets the
+CPU make what is left, so that bad is what is bad here. What follows is decided by `on_error`, in
+`gpubeton._engine.engine`.
 """
 
 from __future__ import annotations

@@ -211,7 +211,7 @@ class GpuExecutor:
         return bad_images
 
     def _repair(self, batch: Batch) -> list[BadImage]:
-        """Make the images that were not decoded, by their decoder once more or by the CPU; return the bad ones."""
+        """Make the images that were not decoded: by their decoder once more if it left them out, then by the CPU."""
         missing = batch.left_out
         if missing - batch.failed:
             self._decode_again(batch)

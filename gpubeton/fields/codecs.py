@@ -43,7 +43,7 @@ class Codec:
     """One kind of image files."""
 
     mode: ImageMode  # marks such images in a file; in lower case the codec's `write_mode`, and the ending of files
-    name: str  # as messages call it
+    name: str  # as messages and Pillow call it
     start: re.Pattern[bytes]  # matches the first bytes of such files
     read_header: Callable[[bytes], FileHeader | None]  # None for damaged and other files
     size: Callable[[bytes], tuple[int, int]]  # height and width; raises BadImageError

@@ -76,7 +76,7 @@ def test_a_warp_equals_the_formula(step, kind):
 @pytest.mark.parametrize("step", BITS)
 def test_every_width_is_read_to_its_last_pixel(step):
     random = np.random.default_rng(0)
-    for side in range(1, 71):
+    for side in (*range(1, 71), 112, 113, 127, 128, 129, 256, 257):
         for size in ((side, 70), (3, side)):
             image, fill = noise(random, *size, "rgb")
             numbers = affine_rows(size, angle=random.uniform(-180, 180))[0]
@@ -219,8 +219,9 @@ def test_a_perspective_is_that_of_pillow(is_bilinear):
 @pytest.mark.skipif(
     not llvmlite.binding.get_host_cpu_features().get("avx2", False), reason="the machine code needs a CPU with AVX2"
 )
-def test_a_machine_of_2013_warps_to_the_same_bits(tmp_path):
-    environment = {**os.environ, "NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": ""}
+@pytest.mark.parametrize("features", ["", "+avx2"])  # "+avx2" has the instructions that are chosen by name
+def test_a_machine_of_2013_warps_to_the_same_bits(features, tmp_path):
+    environment = {**os.environ, "NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": features}
     command = [sys.executable, "-m", "tests.cpu.test_warp_steps", str(tmp_path / "images.npz")]
     subprocess.run(command, env=environment, check=True)
     with np.load(tmp_path / "images.npz") as images:
