@@ -84,9 +84,9 @@ def _few_combinations(items: list[pytest.Item], seed: int) -> set[pytest.Item]:
 
 
 def _parameters(item: pytest.Item) -> set[tuple[object, ...]]:
-    """Name the values of a test's parameters; those that one list gives together are one value."""
+    """Name the values of a test's parameters; those of one list are one value, and so are all seeds."""
     arguments: dict[str, object] = item.callspec.params if hasattr(item, "callspec") else {}
-    values: dict[str, object] = {name: id(value) for name, value in arguments.items()}
+    values: dict[str, object] = {name: name == "seed" or id(value) for name, value in arguments.items()}
     lists = [marker.args[0] for marker in item.iter_markers("parametrize")]
     names = [re.findall(r"\w+", words) if isinstance(words, str) else list(words) for words in lists]
     together = {tuple((name, values.pop(name)) for name in row) for row in names}

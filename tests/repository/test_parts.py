@@ -9,7 +9,13 @@ import pytest
 
 from tests.docs.pages import ROOT
 
-FILES = "tests/gpu_path/test_checksums.py", "tests/cpu/test_hostile.py", "tests/writing/test_webdataset.py"
+FILES = (
+    "tests/gpu_path/test_checksums.py",
+    "tests/cpu/test_hostile.py",
+    "tests/cpu/test_hsv_step.py",
+    "tests/writing/test_webdataset.py",
+)
+SEEDED = "tests/cpu/test_hsv_step.py::test_colors_are_the_exact_ones_and_near_those_of_opencv"
 CROSSED = "tests/gpu_path/test_checksums.py::test_each_damaged_image_is_found_in_random_crops"
 
 
@@ -39,6 +45,7 @@ def test_the_parts_are_all_tests_and_each_value_is_in_the_first(every: set[str],
     assert values_of(quick) == values_of(every)
     assert sum(test.startswith(CROSSED) for test in quick) < 0.3 * sum(test.startswith(CROSSED) for test in every)
     assert all(test in quick for test in every if "test_hostile" in test)
+    assert [len([test for test in tests if test.startswith(SEEDED)]) for tests in (quick, every)] == [1, 8]
     assert all(test in rest for test in every if "test_processes_may_be_started_in_other_ways" in test)
 
 
