@@ -157,6 +157,7 @@ def is_seen(scenario, bench, delays):
 def test_without_a_wait_batches_go_wrong_and_with_it_they_are_right(bench, faults, wait, scenario, is_early):
     faults.early_write = is_early
     assert not is_seen(scenario, bench, DELAYS[:1]), bench.findings
+    faults.stray_work = True
     take_away(bench.monkeypatch, wait)
     assert is_seen(scenario, bench, DELAYS), f"without {wait}"
 
@@ -180,5 +181,6 @@ def test_without_a_wait_work_meets_other_work_and_with_it_none_does(bench, fault
             scenario(bench, device)
 
     assert not is_seen(on_a_device, bench, DELAYS[:1]), bench.findings
+    faults.stray_work = True
     take_away(bench.monkeypatch, wait)
     assert is_seen(on_a_device, bench, DELAYS), f"without {wait}"

@@ -134,6 +134,40 @@ def test_use_of_invalid_memory_ends_the_process(device, crash, message):
     assert message in done.stderr
 
 
+def test_where_work_may_stray_a_kernel_in_freed_memory_is_misuse(device, faults):
+    faults.stray_work = True
+    memory, stream = device.allocate(5000), device.make_stream()
+    memory.free()
+    address = np.uint64(memory.address)
+    device.launch("add", (1, 1, 1), (64, 1, 1), [address, address, np.uint32(1), np.int32(1)], stream)
+    stream.synchronize()
+    assert "add reaches memory that is not there" in faults.take_misuses()[0]
+
+
+FREED_UNDER_COPIES = """
+import time
+from tests.simulator.device import SimulatedDevice
+from tests.simulator.library import library
+
+library().simulated_switch(b"stray_work", 1)
+device = SimulatedDevice()
+with device.active():
+    stream = device.make_stream()
+    for number in range(20):
+        source, target = device.allocate_pinned(16 << 20), device.allocate(16 << 20)
+        device.copy(target.address, source.address, 16 << 20, stream)
+        time.sleep(0.0002 * number)
+        target.free()
+        source.free()
+        stream.synchronize()
+"""
+
+
+def test_where_work_may_stray_memory_may_be_freed_under_a_copy():
+    done = subprocess.run([sys.executable, "-c", FREED_UNDER_COPIES], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 # --- torch
 
 

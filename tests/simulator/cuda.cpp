@@ -1,8 +1,5 @@
 // cuda.cpp -- copies and kernels, in the order of their stream.
 
-#include <setjmp.h>
-#include <signal.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -96,37 +93,6 @@ bool can_reach_all(const Launch& launch, int device) {
     return true;
 }
 
-// A kernel that is led astray, as by numbers that have not arrived, ends as on a GPU, and not with the process. The use
-// of memory that was there ends the process as ever.
-
-thread_local sigjmp_buf* escape = nullptr;
-struct sigaction before[2];
-const int FAULTS[] = {SIGSEGV, SIGBUS};
-
-void leave_kernel(int number, siginfo_t* info, void*) {
-    Region region;
-    if (escape && !find_region(reinterpret_cast<uintptr_t>(info->si_addr), &region)) siglongjmp(*escape, 1);
-    sigaction(number, &before[number == SIGBUS], nullptr);  // it happens again
-}
-
-void run_kernel(Kernel kernel, const Launch& launch, void** arguments, int order, unsigned seed) {
-    static std::once_flag is_ready;
-    std::call_once(is_ready, [] {
-        struct sigaction action = {};
-        action.sa_sigaction = leave_kernel;
-        action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
-        for (const int number : FAULTS) sigaction(number, &action, &before[number == SIGBUS]);
-    });
-    sigjmp_buf start;
-    if (sigsetjmp(start, 1) == 0) {
-        escape = &start;
-        kernel(launch.grid, launch.block, arguments, order, seed);
-    } else {
-        misuse("launch: " + launch.name + " reaches memory that is not there");
-    }
-    escape = nullptr;
-}
-
 }  // namespace
 
 extern "C" {
@@ -140,7 +106,7 @@ EXPORT int simulated_copy(uint64_t target, uint64_t source, uint64_t nbytes, voi
     }
     stream->put("copy", [=] {
         if (!check("source", source, nbytes, "at its turn") || !check("target", target, nbytes, "at its turn")) return;
-        memmove(reinterpret_cast<void*>(target), reinterpret_cast<const void*>(source), nbytes);
+        run_guarded("copy", [=] { memmove(reinterpret_cast<void*>(target), reinterpret_cast<const void*>(source), nbytes); });
     });
     return device_error(stream->device);
 }
@@ -167,7 +133,10 @@ EXPORT int simulated_launch(const char* name, Kernel kernel, const unsigned grid
     const int order = static_cast<int>(setting("thread_order"));
     const auto seed = static_cast<unsigned>(setting("thread_seed"));
     stream->put(name, [=] {
-        if (can_reach_all(*launch, stream->device)) run_kernel(kernel, *launch, launch->arguments.data(), order, seed);
+        if (!can_reach_all(*launch, stream->device)) return;
+        run_guarded("launch: " + launch->name, [&] {
+            kernel(launch->grid, launch->block, launch->arguments.data(), order, seed);
+        });
     });
     return device_error(stream->device);
 }

@@ -58,6 +58,8 @@ class Faults:
     garbage = _Switch()
     #: Bytes of each device.
     device_memory = _Switch(int)
+    #: Whether work in memory that was freed, or outside of an allocation, is misuse and does not end the process.
+    stray_work = _Switch()
     #: In which order the threads of kernels run: 0 ascending, 1 descending, 2 shuffled with `thread_seed`.
     thread_order = _Switch(int)
     thread_seed = _Switch(int)

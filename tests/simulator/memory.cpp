@@ -1,5 +1,6 @@
 #include "memory.h"
 
+#include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -85,6 +86,17 @@ int free_region(uintptr_t address) {
     return SUCCESS;
 }
 
+thread_local sigjmp_buf* escape = nullptr;
+struct sigaction escape_before[2];
+const int FAULTS[] = {SIGSEGV, SIGBUS};
+
+void leave_work(int number, siginfo_t* info, void*) {
+    Region region;
+    const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
+    if (escape && (is_on("stray_work") || !find_region(address, &region))) siglongjmp(*escape, 1);
+    sigaction(number, &escape_before[number == SIGBUS], nullptr);  // it happens again
+}
+
 struct sigaction action_before;
 int error_output = STDERR_FILENO;
 bool is_explaining = false;
@@ -104,6 +116,24 @@ void explain_fault(int, siginfo_t* info, void*) {
 }
 
 }  // namespace
+
+void run_guarded(const std::string& name, const std::function<void()>& run) {
+    static std::once_flag is_ready;
+    std::call_once(is_ready, [] {
+        struct sigaction action = {};
+        action.sa_sigaction = leave_work;
+        action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
+        for (const int number : FAULTS) sigaction(number, &action, &escape_before[number == SIGBUS]);
+    });
+    sigjmp_buf start;
+    if (sigsetjmp(start, 1) == 0) {
+        escape = &start;
+        run();
+    } else {
+        misuse(name + " reaches memory that is not there");
+    }
+    escape = nullptr;
+}
 
 int current_test() {
     std::lock_guard<std::mutex> lock(memory().mutex);

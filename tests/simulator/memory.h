@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace simulator {
@@ -35,5 +36,10 @@ bool find_region(uintptr_t address, Region* found);
 // Why bytes cannot be used, empty if they lie in one piece of live memory.
 // `is_foreign`, if given, tells that the simulator never gave the address out.
 std::string why_unusable(uintptr_t address, size_t nbytes, bool* is_foreign = nullptr);
+
+// Run work on memory. What is led astray, as by numbers that have not arrived, ends as on a GPU, and not with the process.
+// The use of memory that is outside of an allocation or was freed ends the process as ever, unless the switch "stray_work"
+// is on: where a wait was left out, numbers are anything, and memory may be freed under a copy.
+void run_guarded(const std::string& name, const std::function<void()>& run);
 
 }  // namespace simulator

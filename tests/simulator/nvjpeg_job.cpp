@@ -152,7 +152,8 @@ void perform(const Job& job, const char* function, const char* when) {
     }
     if (job.is_skipped) return write_image(present, function, false);
     if (!check_target(present, function, when)) return;
-    write(present, *decode(present.data, present.size, present.hash, present.header));
+    const auto pixels = decode(present.data, present.size, present.hash, present.header);
+    run_guarded(function, [&] { write(present, *pixels); });
     write_image(present, function, true);
 }
 

@@ -35,6 +35,8 @@ Switch switches[] = {
     {"damaged_status", 0, {0}},
     // End the process where the real library would crash.
     {"crash", 0, {0}},
+    // Work that reaches memory outside of an allocation, or freed memory, is misuse and does not end the process.
+    {"stray_work", 0, {0}},
     // Compressed bytes must lie in pinned memory.
     {"pinned_input", 0, {0}},
     {"version", 13'00'01, {13'00'01}},
