@@ -228,6 +228,8 @@ def test_a_batch_that_was_not_begun_when_the_executor_is_closed_gets_an_error(be
     with faults.held(gpu_stream(executor, "send")):
         for _ in range(SLOTS):
             submit(executor, PHOTOS)
+        while gpu_stream(executor, "send").is_idle:  # until the first batch is begun
+            time.sleep(0.001)
         works, feeder = list(executor._batches), executor._feeder
         closing = threading.Thread(target=executor.close)
         closing.start()
