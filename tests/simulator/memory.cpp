@@ -97,6 +97,21 @@ void leave_work(int number, siginfo_t* info, void*) {
     sigaction(number, &escape_before[number == SIGBUS], nullptr);  // it happens again
 }
 
+// Other libraries of the process, and Python's faulthandler, may have put their handlers in the place of this one.
+void watch_for_faults() {
+    static std::mutex mutex;
+    std::lock_guard<std::mutex> lock(mutex);
+    for (const int number : FAULTS) {
+        struct sigaction present = {};
+        sigaction(number, nullptr, &present);
+        if (present.sa_sigaction == leave_work) continue;
+        struct sigaction action = {};
+        action.sa_sigaction = leave_work;
+        action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
+        sigaction(number, &action, &escape_before[number == SIGBUS]);
+    }
+}
+
 struct sigaction action_before;
 int error_output = STDERR_FILENO;
 bool is_explaining = false;
@@ -118,13 +133,7 @@ void explain_fault(int, siginfo_t* info, void*) {
 }  // namespace
 
 void run_guarded(const std::string& name, const std::function<void()>& run) {
-    static std::once_flag is_ready;
-    std::call_once(is_ready, [] {
-        struct sigaction action = {};
-        action.sa_sigaction = leave_work;
-        action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
-        for (const int number : FAULTS) sigaction(number, &action, &escape_before[number == SIGBUS]);
-    });
+    watch_for_faults();
     sigjmp_buf start;
     if (sigsetjmp(start, 1) == 0) {
         escape = &start;
