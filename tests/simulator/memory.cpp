@@ -97,7 +97,7 @@ void leave_work(int number, siginfo_t* info, void*) {
     sigaction(number, &escape_before[number == SIGBUS], nullptr);  // it happens again
 }
 
-// Other libraries of the process, and Python's faulthandler, may have put their handlers in the place of this one.
+// Other libraries of the process may have put their handlers in the place of this one.
 void watch_for_faults() {
     static std::mutex mutex;
     std::lock_guard<std::mutex> lock(mutex);
