@@ -161,8 +161,8 @@ def _warp_any(other: int, bordered: int, sizes: Array, numbers: Array, bits: int
 
 
 # --- RGB images: 16 pixels at a time ----------------------------------------------------------------------------------
-# The places of up to eight groups of 16 pixels are stored, then the pixels are read there. A CPU overlaps the rounds of
-# such short loops: with AVX-512, one loop for both takes up to two thirds longer.
+# The places of up to eight groups of 16 pixels are stored, then the pixels are read there: a CPU overlaps the rounds of
+# two short loops, and hardly those of one loop that does both.
 # Loads are of 4 or 8 bytes for a pixel. The last group may end after its row: the next row overwrites what it stores
 # there, and after the last row there is memory for it, the slack of images.
 

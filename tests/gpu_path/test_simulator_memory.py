@@ -111,6 +111,19 @@ CRASHES = {
         device.launch("add", (1, 1, 1), (64, 1, 1), [address, address, np.uint32(1), np.int32(1)], stream)
         stream.synchronize()
         """,
+    "a kernel writes freed memory below another handler": """
+        memory, stream = device.allocate(5000), device.make_stream()
+        arguments = [np.uint64(memory.address)] * 2 + [np.uint32(1), np.int32(1)]
+        device.launch("add", (1, 1, 1), (64, 1, 1), arguments, stream)
+        stream.synchronize()
+        import faulthandler
+        faulthandler.enable()
+        device.launch("add", (1, 1, 1), (64, 1, 1), arguments, stream)
+        stream.synchronize()
+        memory.free()
+        device.launch("add", (1, 1, 1), (64, 1, 1), arguments, stream)
+        stream.synchronize()
+        """,
     "the host reads after memory": """
         memory = device.allocate(5120)
         print(device.view(memory.address, (5121,), (1,), "uint8")[5120])
@@ -123,6 +136,7 @@ CRASHES = {
     [
         ("the host reads freed memory", "the host touches byte 0 of 5000 bytes of pinned memory"),
         ("a kernel writes freed memory", "add touches byte 0 of 5000 bytes of device memory"),
+        ("a kernel writes freed memory below another handler", "Segmentation fault"),
         ("the host reads after memory", "the host touches byte 5120 of 5120 bytes of device memory"),
     ],
 )
@@ -139,9 +153,9 @@ import signal
 import numpy as np
 from tests.simulator.device import SimulatedDevice
 from tests.simulator.faults import Faults
-from tests.simulator.library import library
 
-library().simulated_switch(b"stray_work", 1)
+faults = Faults()
+faults.stray_work = True
 device = SimulatedDevice()
 with device.active():
     memory, stream = device.allocate(5000), device.make_stream()
@@ -153,7 +167,7 @@ with device.active():
     memory.free()
     device.launch("add", (1, 1, 1), (64, 1, 1), arguments, stream)
     stream.synchronize()
-print(*Faults().take_misuses())
+print(*faults.take_misuses())
 """
 
 
@@ -166,9 +180,9 @@ def test_where_work_may_stray_a_kernel_in_freed_memory_is_misuse():
 FREED_UNDER_COPIES = """
 import time
 from tests.simulator.device import SimulatedDevice
-from tests.simulator.library import library
+from tests.simulator.faults import Faults
 
-library().simulated_switch(b"stray_work", 1)
+Faults().stray_work = True
 device = SimulatedDevice()
 with device.active():
     stream = device.make_stream()

@@ -93,7 +93,8 @@ const int FAULTS[] = {SIGSEGV, SIGBUS};
 void leave_work(int number, siginfo_t* info, void*) {
     Region region;
     const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
-    if (escape && (is_on("stray_work") || !find_region(address, &region))) siglongjmp(*escape, 1);
+    const bool is_fault = info->si_code > 0;  // otherwise another handler raises the signal again, without the address
+    if (escape && is_fault && (is_on("stray_work") || !find_region(address, &region))) siglongjmp(*escape, 1);
     sigaction(number, &escape_before[number == SIGBUS], nullptr);  // it happens again
 }
 
