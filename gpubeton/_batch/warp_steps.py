@@ -167,17 +167,24 @@ def _warp_any(other: int, bordered: int, sizes: Array, numbers: Array, bits: int
 # there, and after the last row there is memory for it, the slack of images.
 
 _LANES = 16
-_EIGHTS = 0, 8
 _GROUPS = 8
 
 # Bytes of a group: int32 offsets into the bordered image; int32 parts, that across in the lower 16 bits; int64 whether
 # it has a pixel of the image.
 _PARTS, _IS_INSIDE, _GROUP_SIZE = 4 * _LANES, 8 * _LANES, 8 * _LANES + 8
 
-# Of eight pairs of 32 bits in this order, AVX2 takes the lower or the upper ones with one instruction, in order.
-_PAIRS = [0, 1, 4, 5, 2, 3, 6, 7]
-_LOWER = [2 * (first + pixel) for first in _EIGHTS for pixel in _PAIRS]
+# Vectors of eight have these pixels: two of four, or the two after them. So four neighbors stay in the same 128 bits,
+# within which shuffles cost least.
+_FIRST = [0, 1, 4, 5, 8, 9, 12, 13]
+_SECOND = [pixel + 2 for pixel in _FIRST]
+
+# The lower or the upper 32 bits of two such vectors, in order.
+_LOWER = [2 * _FIRST.index(pixel & ~2) + 8 * (pixel & 2) for pixel in range(_LANES)]
 _UPPER = [lane + 1 for lane in _LOWER]
+
+# The upper 32 bits of 2**52, and of 1.5 * 2**52 for numbers of either sign. A number that is added to the bits of such
+# a float is added to its value.
+_UNSIGNED, _SIGNED = 0x43300000, 0x43380000
 
 
 class _Walk(NamedTuple):
@@ -189,80 +196,111 @@ class _Walk(NamedTuple):
     y: Vector
     limits: tuple[Vector, Vector]  # width and height, with the border before them
 
-    def sums(self, row: int, order: Sequence[int], added: int = 0, times: int = 1) -> list[Vector]:
-        """Return ``a x + b y + c`` in 64 bits, in vectors of eight pixels; `order` is that of the eight."""
+    def sums(self, row: int, added: int = 0, times: int = 1) -> list[Vector]:
+        """Return ``times (a x + b y + c) + added`` in 64 bits, of the first pixels and of the second."""
         a, b, c = (number * times for number in self.numbers[row])
-        lanes = self.emit.splat(a, 8) * self.emit.numbers(I64, order)
+        lanes = self.emit.splat(a, 8) * self.emit.numbers(I64, _FIRST)
         first = self.emit.splat(a * self.x + b * self.y + c + added, 8) + lanes
-        return [first + self.emit.splat(a * start, 8) for start in _EIGHTS]
+        return [first, first + self.emit.splat(a * 2, 8)]
 
 
 def _halves(eights: list[Vector], lanes: Sequence[int]) -> Vector:
-    """Return the lower or the upper 32 bits of 16 pairs, whose eights are in the order of `_PAIRS`."""
+    """Return the lower or the upper 32 bits of 16 pixels."""
     return eights[0].bits(I32, 16).shuffle(eights[1].bits(I32, 16), lanes)
 
 
 def _affine_places(walk: _Walk, bits: int) -> list[tuple[Vector, Vector]]:
-    """Return whole pixels, from the border on, and the rest, across and down."""
+    """Return whole pixels, from the border on, and the rest, across and down; places before it become the limit."""
     places = []
     for row in range(2):
-        eights = walk.sums(row, _PAIRS, (_BORDER << 32) + (1 << (31 - bits)))
+        eights = walk.sums(row, (_BORDER << 32) + (1 << (31 - bits)))
         limit = walk.emit.splat(walk.limits[row].narrow(I32), _LANES)
-        whole = _halves(eights, _UPPER)
         part = _halves(eights, _LOWER).shift_right_logical(32 - PLACE_BITS)
-        places.append((whole.larger(whole.like(0)).smaller(limit), part))
+        places.append((_halves(eights, _UPPER).smaller_unsigned(limit), part))
     return places
 
 
 def _perspective_places(walk: _Walk, bits: int) -> list[tuple[Vector, Vector]]:
-    # Divisors below 2**26 and places below 2**24: with a half added to the numerator, the quotient is at least 2**-27
-    # away from whole numbers, and float64 is off by less than that. The logical shift makes negative divisors larger
-    # than the largest one: they are outside, too. So is a quotient by 0: it is infinite, as the numerator is not 0.
-    emit, lanes = walk.emit, 8
-    divisors = [total.shift_right_logical(DIVISOR_BITS) for total in walk.sums(2, range(lanes))]
-    shares = [emit.fill(F64, lanes, 0.5) / divisor.to_double() for divisor in divisors]
+    # The place N // d is (2 N + 1 - d) / (2 d), rounded; the last sum rounds, as its unit is 1. For divisors below
+    # 2**26 and places below 2**24, the quotient is more than 2**-27 away from a tie. The numerator is exact, and the
+    # error is 2**-28 at most.
+    # All else is outside. Numerators from 2**51 on, whose places are at least 2**24, become floats of that size, of
+    # either sign, or NaN. A sum that is negative or too large, or NaN, has other upper bits than `_SIGNED`; so has a
+    # quotient by 0. Negative divisors are larger than the largest one, as numbers without a sign.
+    emit, zero = walk.emit, 1.5 * 2.0**52
+    totals = walk.sums(2)
+    divisors = [total.shift_right_logical(DIVISOR_BITS) for total in totals]
+    floats = [(divisor | _UNSIGNED << 32).bits(F64, 8) - 2.0**52 for divisor in divisors]
+    shares = [emit.fill(F64, 8, 0.5) / divisor for divisor in floats]
+    upper_of_divisors = _halves(totals, _UPPER)
     places = []
     for row in range(2):
-        limit = emit.splat(walk.limits[row].shift_left(PLACE_BITS).to_double(), lanes)
-        quotients = []
-        for total, share in zip(walk.sums(row, range(lanes), 1, 2), shares, strict=True):
-            place = total.to_double() * share + float(_BORDER << PLACE_BITS)
-            # 0.5 becomes 0, and costs one instruction; with 0.0, LLVM makes two.
-            whole = place.smaller(limit).larger(place.like(0.5)).to_integer()
-            if row == 0:  # across alone: the first two columns have the fill, whatever the row
-                whole = share.where_smaller(share.like(0.5 / LARGEST_DIVISOR), whole.like(0), whole)
-            quotients.append(whole)
-        joined = quotients[0].join(quotients[1]) + ((_ONE >> 1) if bits == 0 else 0)
-        places.append((joined.shift_right(PLACE_BITS), joined & (_ONE - 1)))
+        numerators = [
+            (total - divisor).bits(F64, 8) - zero
+            for total, divisor in zip(walk.sums(row, (_SIGNED << 32) + 1, 2), divisors, strict=True)
+        ]
+        quotients = [
+            (numerator * share + (zero + (_BORDER << PLACE_BITS))).bits(I64, 8)
+            for numerator, share in zip(numerators, shares, strict=True)
+        ]
+        limit = emit.splat(walk.limits[row].shift_left(PLACE_BITS).narrow(I32), _LANES)
+        upper, lower = _halves(quotients, _UPPER), _halves(quotients, _LOWER)
+        place = upper.where_equal(upper.like(_SIGNED), lower.smaller_unsigned(limit), limit)
+        if row == 0:  # across alone: at the limit is the fill, whatever the row
+            too_large = upper_of_divisors.like((LARGEST_DIVISOR + 1) >> (32 - DIVISOR_BITS))
+            place = upper_of_divisors.where_smaller_unsigned(too_large, place, limit)
+        if bits == 0:
+            place = place + (_ONE >> 1)
+        places.append((place.shift_right(PLACE_BITS), place & (_ONE - 1)))
     return places
 
 
-# Of each of two pixels one color, in 16 bits: of eight bytes red and green, or blue; lane 64 is 0.
-_RED_GREEN = [lane for first in range(0, 64, 8) for lane in (first, 64, first + 3, 64, first + 1, 64, first + 4, 64)]
-_BLUE = [lane for first in range(0, 64, 8) for lane in (first + 2, 64, first + 5, 64, 64, 64, 64, 64)]
+# The bytes of 16 pixels, in vectors that have 32 bits for each: three of four. What follows is not stored.
+_PACKED = [4 * pixel + color for pixel in range(_LANES) for color in range(3)] + [0] * _LANES
 
 
 def _nearest(emit: VectorBuilder, source: Vector, stride: Vector, group: Vector) -> Vector:
-    """Return 16 pixels, a byte for each channel."""
-    return emit.gather(source, group, range(_LANES), I32)
+    levels = emit.gather(source, group, range(_LANES), I32).bits(I8, 64)
+    return levels.shuffle(levels, _PACKED)
+
+
+# Two neighbors have eight bytes: red, green, blue, and again; sixteen bytes have the neighbors of two pixels. Of each
+# neighbor, one color in 16 bits; lane 64 is 0.
+_RED_GREEN = [lane for at in range(0, 64, 8) for lane in (at, 64, at + 3, 64, at + 1, 64, at + 4, 64)]
+_BLUE = [lane for at in range(0, 64, 16) for lane in (at + 2, 64, at + 5, 64, at + 10, 64, at + 13, 64, *[64] * 8)]
+_SECOND_BLUE = [_BLUE[lane ^ 8] for lane in range(64)]
+
+# In a vector that has all three colors, four bytes are: red or green of a first pixel, the same of a second one, blue
+# of a pixel in the order of all. Each pixel has two such fours: one with its red, then one with its green.
+_RED = [8 * _FIRST.index(pixel & ~2) + (pixel >> 1 & 1) for pixel in range(_LANES)]
+_PACKED_COLORS = [byte for pixel, red in enumerate(_RED) for byte in (red, red + 4, 4 * pixel + 2)] + [0] * _LANES
 
 
 def _bilinear(emit: VectorBuilder, source: Vector, stride: Vector, group: Vector) -> Vector:
+    # Vectors of red and green of the first pixels, of the second ones, and of the blue of both.
     parts = emit.load(group + _PARTS, I32, _LANES)
     part_x, part_y = parts & 0xFFFF, parts.shift_right_logical(16)
-    weights = ((part_x.like(_ONE) - part_x) | part_x.shift_left(16)).bits(I16, 2 * _LANES)
+    weights = (part_x.like(_ONE) - part_x) | part_x.shift_left(16)
+    across, down = (
+        [*(lanes.shuffle(lanes, [pixel for pixel in eight for _ in range(2)]) for eight in (_FIRST, _SECOND)), lanes]
+        for lanes in (weights, part_y)
+    )
     lines: list[list[Vector]] = []
     for line in (source, source + stride):
-        # Eight bytes have two pixels: red, green, blue, and again.
-        pixels = [emit.gather(line, group, [first + pixel for pixel in _PAIRS], I64).bits(I8, 64) for first in _EIGHTS]
-        red_green, blue = ([eight.shuffle(eight.like(0), order) for eight in pixels] for order in (_RED_GREEN, _BLUE))
-        levels = [_halves(red_green, _LOWER), _halves(red_green, _UPPER), _halves(blue, _LOWER)]
-        lines.append([pairs.bits(I16, 2 * _LANES).paired(weights) for pairs in levels])
+        # As floats: LLVM then loads the second of two pixels into the upper half of a register, with one instruction.
+        first, second = (emit.gather(line, group, eight, F64).bits(I8, 64) for eight in (_FIRST, _SECOND))
+        zeros = first.like(0)
+        blue = first.shuffle(zeros, _BLUE) | second.shuffle(zeros, _SECOND_BLUE)
+        levels = [first.shuffle(zeros, _RED_GREEN), second.shuffle(zeros, _RED_GREEN), blue]
+        lines.append(
+            [pairs.bits(I16, 32).paired(pair.bits(I16, 32)) for pairs, pair in zip(levels, across, strict=True)]
+        )
     totals: list[Vector] = [
-        (upper.shift_left(PLACE_BITS) + part_y * (lower - upper) + (_ONE * _ONE // 2)).shift_right(2 * PLACE_BITS)
-        for upper, lower in zip(*lines, strict=True)
+        (upper.shift_left(PLACE_BITS) + part * (lower - upper) + (_ONE * _ONE // 2)).shift_right(2 * PLACE_BITS)
+        for upper, lower, part in zip(*lines, down, strict=True)
     ]
-    return totals[0] | totals[1].shift_left(8) | totals[2].shift_left(16)
+    colors = (totals[0] | totals[1].shift_left(8) | totals[2].shift_left(16)).bits(I8, 64)
+    return colors.shuffle(colors, _PACKED_COLORS)
 
 
 def _kernel(places: Callable[..., Any], pixels: Callable[..., Vector], bits: int) -> Callable[..., int]:
@@ -298,10 +336,10 @@ def _kernel(places: Callable[..., Any], pixels: Callable[..., Vector], bits: int
 
                 def store_pixels(case: int | None, group: Vector = group, target: Vector = target) -> None:
                     if case:
-                        levels = pixels(emit, bordered, stride, group)
+                        packed = pixels(emit, bordered, stride, group)
                     else:
-                        levels = emit.splat(emit.load(bordered, I32), _LANES)
-                    packed = levels.bits(I8, 4 * _LANES).shuffle(levels.bits(I8, 4 * _LANES), _PACKED)
+                        levels = emit.splat(emit.load(bordered, I32), _LANES).bits(I8, 64)
+                        packed = levels.shuffle(levels, _PACKED)
                     emit.store(packed.part(0, 32), target)
                     emit.store(packed.part(32, 48), target + 32)
 
@@ -309,9 +347,6 @@ def _kernel(places: Callable[..., Any], pixels: Callable[..., Vector], bits: int
 
     return warp
 
-
-# Three of four bytes; what follows is not stored.
-_PACKED = [lane for lane in range(4 * _LANES) if lane % 4 < 3] + [0] * _LANES
 
 _warp_nearest = _kernel(_affine_places, _nearest, 0)
 _warp_bilinear = _kernel(_affine_places, _bilinear, PLACE_BITS)

@@ -155,24 +155,20 @@ class Vector:
         return self.larger(self.like(low)).smaller(self.like(high))
 
     def smaller(self, other: Vector) -> Vector:
-        """Return the smaller of two signed numbers, lane by lane."""
-        return self._choose(self._compare("<", other), other)
+        """Return the smaller of two signed integers, lane by lane."""
+        return self._choose(self.builder.icmp_signed("<", self.value, other.value), other)
 
     def smaller_unsigned(self, other: Vector) -> Vector:
         """Return the smaller of two unsigned integers, lane by lane."""
         return self._choose(self.builder.icmp_unsigned("<", self.value, other.value), other)
 
     def larger(self, other: Vector) -> Vector:
-        """Return the larger of two signed numbers, lane by lane."""
-        return self._choose(self._compare(">", other), other)
+        """Return the larger of two signed integers, lane by lane."""
+        return self._choose(self.builder.icmp_signed(">", self.value, other.value), other)
 
     def where_equal(self, other: Vector, then: Vector, otherwise: Vector) -> Vector:
         """Select `then` in the lanes that equal those of `other`, else `otherwise`."""
         return then._choose(self.builder.icmp_signed("==", self.value, other.value), otherwise)
-
-    def where_smaller(self, other: Vector, then: Vector, otherwise: Vector) -> Vector:
-        """Select `then` in the lanes that are smaller, as signed numbers, than those of `other`, else `otherwise`."""
-        return then._choose(self._compare("<", other), otherwise)
 
     def where_smaller_unsigned(self, other: Vector, then: Vector, otherwise: Vector) -> Vector:
         """Select `then` in the lanes that are smaller, as unsigned numbers, than those of `other`, else `otherwise`."""
@@ -188,10 +184,6 @@ class Vector:
     def where_negative(self, then: Vector, otherwise: Vector) -> Vector:
         """Select `then` in the negative lanes, else `otherwise`."""
         return then._choose(self.builder.icmp_signed("<", self.value, self.like(0).value), otherwise)
-
-    def _compare(self, sign: str, other: Vector) -> Any:
-        is_whole = isinstance(self.element, ir.IntType)
-        return (self.builder.icmp_signed if is_whole else self.builder.fcmp_ordered)(sign, self.value, other.value)
 
     def _choose(self, condition: Any, otherwise: Vector) -> Vector:
         return Vector(self.builder, self.builder.select(condition, self.value, otherwise.value))
@@ -215,15 +207,6 @@ class Vector:
     def to_float(self) -> Vector:
         """Convert unsigned lanes to float32."""
         return self._cast("uitofp", F32)
-
-    def to_double(self) -> Vector:
-        """Convert signed lanes to float64."""
-        if self.element != I64 or not self.count or not HAS_AVX2 or HAS_AVX512:
-            return self._cast("sitofp", F64)
-        # AVX2 has no instruction for 64 bits, and LLVM converts lane by lane. Put into the lowest bits of 2**84 and of
-        # 2**52, the halves make 2**84 + 2**63 + high * 2**32 and 2**52 + low. Only the last sum rounds.
-        high, low = self.shift_right_logical(32) ^ (0x453 << 52 | 1 << 31), self & 0xFFFFFFFF | 0x433 << 52
-        return high.bits(F64, self.count) - float(2**84 + 2**63 + 2**52) + low.bits(F64, self.count)
 
     def to_integer(self) -> Vector:
         """Convert floats, which have to fit, to signed 32 bits, rounded toward 0."""

@@ -15,8 +15,8 @@ from gpubeton._batch.step_rows import (
     step_rows,
     words,
 )
-from gpubeton._batch.warp_steps import IDENTITY, perspective_rows
-from gpubeton.errors import OptionError
+from gpubeton._batch.warp_steps import IDENTITY, MOST_PIXELS, perspective_rows
+from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.validation import check_number, check_pair, check_probability, check_range, check_spread
 from gpubeton.transforms.checks import image_size
 from gpubeton.transforms.step_transform import FilledSteps
@@ -231,7 +231,8 @@ class RandomPerspective(RandomWarp):
 
     Notes
     -----
-    torchvision's ``RandomPerspective``, with other corners for each image. Masks follow.
+    torchvision's ``RandomPerspective``, with other corners for each image. Masks follow. Images have
+    at most 8,192 pixels along an axis.
 
     `DrawnParameters` has, for each image, where its corners went, int32 (N, 4, 2): x and y of the upper left one, and
     on clockwise.
@@ -257,6 +258,15 @@ class RandomPerspective(RandomWarp):
     ) -> None:
         self.distortion_scale = check_number("RandomPerspective: distortion_scale", distortion_scale, 0, 1)
         super().__init__(interpolation, fill, p)
+
+    def check_state(self, state: State) -> None:
+        super().check_state(state)
+        height, width = image_size(self, state, any_channels=True)
+        if max(height, width) > MOST_PIXELS:
+            raise PipelineError(
+                f"RandomPerspective takes images of at most {MOST_PIXELS:,} pixels along an axis, but here they have "
+                f"{height:,} x {width:,}. Put it after an operation that crops or resizes them."
+            )
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         start, end = self._corners(uniform, state)

@@ -130,6 +130,20 @@ def test_divisors_at_their_bounds_and_quotients_next_to_whole_numbers_equal_the_
             assert np.array_equal(carried_out(image, warp_row(PERSPECTIVE, fill, numbers, int(bits > 0))), expected)
 
 
+@pytest.mark.parametrize("bits", [0, 11])
+def test_numerators_of_every_magnitude_equal_the_formula(bits):
+    random = np.random.default_rng(bits)
+    for exponent in range(36, 63):
+        for divisor in (-1, 0, 1, 1 << 13, LARGEST_DIVISOR - 1, LARGEST_DIVISOR, LARGEST_DIVISOR + 1):
+            image, fill = noise(random, 9, 40, "rgb")
+            # Along a row, and from row to row, they change their sign.
+            across, down = random.choice([-1, 1], 2) << exponent
+            numbers = [-across // 20, 0, across, 0, -down // 5, down, 0, 0, divisor << 16]
+            expected = read(image, *perspective_places(numbers, (9, 40), bits), fill)
+            result = carried_out(image, warp_row(PERSPECTIVE, fill, numbers, int(bits > 0)))
+            assert np.array_equal(result, expected), (exponent, divisor)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [(1, 1), (2, 3), (37, 50), (16, 16)])
 def test_identity_changes_nothing(size, kind):

@@ -164,6 +164,15 @@ def test_a_perspective_is_torchvisions(interpolation):
         assert np.count_nonzero(apart[inside]) <= 0.02 * apart[inside].size
 
 
+@pytest.mark.parametrize("shape", [(4, 8193, 3), (8193, 4, 3)])
+def test_images_that_are_too_large_for_a_perspective_are_refused(shape):
+    state = State(True, torch.device("cpu"), shape, np.dtype("uint8"))
+    with pytest.raises(PipelineError, match="at most 8,192 pixels along an axis"):
+        RandomPerspective().declare_state_and_memory(state)
+    largest = State(True, torch.device("cpu"), tuple(min(side, 8192) for side in shape), np.dtype("uint8"))
+    assert RandomPerspective().declare_state_and_memory(largest)[0] == largest
+
+
 def test_corners_are_drawn_as_torchvision_draws_them():
     operation = RandomPerspective(0.5, 0.3)
 
