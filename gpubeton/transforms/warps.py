@@ -231,8 +231,8 @@ class RandomPerspective(RandomWarp):
 
     Notes
     -----
-    torchvision's ``RandomPerspective``, with other corners for each image. Masks follow. Images have
-    at most 8,192 pixels along an axis.
+    torchvision's ``RandomPerspective``, with other corners for each image. Masks follow. Images have at most
+    8,192 pixels along an axis.
 
     `DrawnParameters` has, for each image, where its corners went, int32 (N, 4, 2): x and y of the upper left one, and
     on clockwise.
