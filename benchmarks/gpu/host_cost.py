@@ -3,9 +3,10 @@
     python -m benchmarks.gpu.host_cost
     python -m benchmarks.gpu.host_cost --case "own kernels, mapped"
 
-A simulated GPU replaces CUDA and nvJPEG. Its calls return at once without any work, so the processor time of all
-threads is gpubeton's own: reading, planning, copying compressed bytes to page-locked memory, filling in descriptors,
-launching, passing batches on. The time of CUDA and nvJPEG inside their calls comes on top; only a real GPU shows it.
+An idle GPU replaces CUDA, and the simulated nvJPEG the real one. Their calls return at once without any work, so the
+processor time of all threads is gpubeton's own: reading, planning, copying compressed bytes to page-locked memory,
+filling in descriptors, launching, passing batches on. The time of CUDA and nvJPEG inside their calls comes on top; only
+a real GPU shows it.
 Headers of JPEGs with entry points were read before, as in the epochs after the first.
 """
 
@@ -106,7 +107,7 @@ def measure(
 ) -> dict[str, list[dict[str, Any]]]:
     """Measure cases in alternation; return the times of each round."""
     spent: dict[str, list[dict[str, Any]]] = {case.name: [] for case in cases}
-    with simulated_gpu(works=False), ExitStack() as stack:
+    with simulated_gpu(works=False, is_idle=True), ExitStack() as stack:
         loaders = {case: _loader(case, photos, batch_size, batches) for case in cases}
         for loader in loaders.values():
             stack.callback(loader.close)

@@ -20,8 +20,9 @@ class IdleDevice:
     architecture = "sm_90"
     current_stream = None
 
-    def __init__(self, number: int = 0) -> None:
+    def __init__(self, number: int = 0, handle: int = 0) -> None:
         self.number = number
+        self._handle = handle  # the stream that nvJPEG is given
 
     def active(self) -> Any:
         """Make nothing current."""
@@ -33,11 +34,11 @@ class IdleDevice:
 
     def make_stream(self, name: str = "") -> Any:
         """Make a stream without a queue."""
-        return _Idle()
+        return _Idle(self._handle)
 
     def make_event(self) -> Any:
         """Make an event that is always done."""
-        return _Idle()
+        return _Idle(0)
 
     def allocate(self, nbytes: int) -> Any:
         """Allocate memory of the host."""
@@ -65,6 +66,9 @@ class _Idle:
     """A stream, and an event of it."""
 
     is_idle = is_done = True
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
 
     def do_nothing(self, *_: Any) -> None:
         """Return at once."""

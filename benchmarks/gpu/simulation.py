@@ -52,13 +52,16 @@ def simulated_gpu(*, works: bool = True, is_idle: bool = False) -> Iterator[Any]
 
     # Tests have no types.
     library = import_module("tests.simulator.build").build()
-    device: Any = IdleDevice if is_idle else import_module("tests.simulator.device").SimulatedDevice
+    simulator: Any = import_module("tests.simulator.device")
     faults: Any = import_module("tests.simulator.faults").Faults()
     opened: dict[int, Any] = {}
 
     def open_device(name: object) -> Any:
         number = int(str(name).partition(":")[2] or 0)
-        return opened.setdefault(number, device(number))
+        if number not in opened:
+            stream = simulator.library().simulated_stream_make(number, True) if is_idle else 0
+            opened[number] = IdleDevice(number, stream) if is_idle else simulator.SimulatedDevice(number)
+        return opened[number]
 
     def copy(_: object, batch: Any, *__: object) -> Any:
         return batch.clone()

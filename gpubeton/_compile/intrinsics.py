@@ -85,6 +85,19 @@ def copy(emit: VectorBuilder, target: Vector, source: Vector, size: Vector) -> N
 
 
 @vector_kernel
+def copy_past_caches(emit: VectorBuilder, target: Vector, source: Vector, chunks: Vector) -> None:
+    """Copy that many times 64 bytes to a multiple of 64, for a reader that is not a CPU; needs a `fence` after it."""
+    with emit.loop(chunks) as i:
+        emit.store(emit.load(source + i * 64, I8, 64), target + i * 64, align=64, is_cached=False)
+
+
+@vector_kernel
+def fence(emit: VectorBuilder) -> None:
+    """Let all stores happen before the next ones."""
+    emit.builder.fence("seq_cst")
+
+
+@vector_kernel
 def clear(emit: VectorBuilder, target: Vector, size: Vector) -> None:
     """Set `size` bytes to zero."""
     _cgutils.memset(emit.builder, emit.pointer(target, I8), size.value, 0)

@@ -363,9 +363,11 @@ class VectorBuilder:
             value = self.builder.insert_element(value, item.value, ir.Constant(I32, index))
         return Vector(self.builder, value)
 
-    def store(self, value: Vector, address: Vector, align: int = 1) -> None:
-        """Store `value`."""
-        self.builder.store(value.value, self.pointer(address, value.value.type), align=align)
+    def store(self, value: Vector, address: Vector, align: int = 1, *, is_cached: bool = True) -> None:
+        """Store `value`; what is not cached goes to memory at once, and other threads may see it late."""
+        store = self.builder.store(value.value, self.pointer(address, value.value.type), align=align)
+        if not is_cached:
+            store.set_metadata("nontemporal", self.builder.module.add_metadata([ir.Constant(I32, 1)]))
 
     def memory(self, size: int) -> Vector:
         """Return the address of memory that lasts until the kernel returns; its size is a multiple of 8 bytes."""

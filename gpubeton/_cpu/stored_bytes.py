@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton._compile.compile import compiled, device_function
-from gpubeton._compile.intrinsics import clear, copy, load_i64, load_u8, signed
+from gpubeton._compile.intrinsics import clear, copy, copy_past_caches, fence, load_i64, load_u8, signed
 from gpubeton._compile.simd import I32, I64, Vector, VectorBuilder, call_intrinsic, has_feature, vector_kernel
 from gpubeton._plan.draw_rows import HEIGHT, LEFT, TOP, WIDTH
 
@@ -164,9 +164,15 @@ def pack_regions(
     size: Array,  # (N,) uint64: bytes
     target: Array,  # (N,) uint64: addresses
 ) -> None:
-    """Copy regions of memory."""
+    """Copy regions of memory, for a GPU: past the caches, which saves reading the target and a third of the time."""
     for i in range(address.shape[0]):
-        copy(int(target[i]), int(address[i]), int(size[i]))
+        source, place, rest = signed(address[i]), signed(target[i]), signed(size[i])
+        first = min(-place & 63, rest)
+        whole = (rest - first) & ~63
+        copy(place, source, first)
+        copy_past_caches(place + first, source + first, whole >> 6)
+        copy(place + first + whole, source + first + whole, rest - first - whole)
+    fence()
 
 
 @compiled

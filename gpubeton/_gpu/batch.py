@@ -189,7 +189,9 @@ class Batch:
     @property
     def is_complete(self) -> bool:
         """Whether no image is missing, once the batch is done; few batches miss any."""
-        return not (self.refused or self.damaged or self.flagged or any(map(np.count_nonzero, self.status)))
+        if self.refused or self.damaged or any(np.count_nonzero(flags) for _, _, flags in self.flagged):
+            return False
+        return not any(map(np.count_nonzero, self.status))
 
     @property
     def failed(self) -> set[tuple[int, int]]:

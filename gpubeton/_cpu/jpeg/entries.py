@@ -343,19 +343,21 @@ def _bit(entries: Array, k: int) -> int:
 
 
 @device_function
-def _sort(source: Array, target: Array, counts: Array, column: int, stop: int) -> None:
-    """Sort rows stably by a column with values below `stop`."""
-    counts[:stop] = 0
-    for i in range(source.shape[0]):
-        counts[source[i, column]] += 1
+def _sort(
+    listed: Array,  # (M, 3) int32: image, entry, bucket
+    counts: Array,  # (_BUCKETS,) int32: intervals of each bucket; zeros afterwards
+    intervals: Array,  # (M, 2) int32, written: image, entry
+) -> None:
+    """Sort intervals stably by bucket."""
     start = 0
-    for value in range(stop):
-        start, counts[value] = start + counts[value], start
-    for i in range(source.shape[0]):
-        value = source[i, column]
-        for k in range(4):
-            target[counts[value], k] = source[i, k]
-        counts[value] += 1
+    for bucket in range(_BUCKETS):
+        start, counts[bucket] = start + counts[bucket], start
+    for i in range(listed.shape[0]):
+        bucket = listed[i, 2]
+        place = counts[bucket]
+        counts[bucket] = place + 1
+        intervals[place, 0], intervals[place, 1] = listed[i, 0], listed[i, 1]
+    counts[:] = 0
 
 
 @compiled
@@ -389,47 +391,44 @@ def _list_intervals(
     size: Array,  # (N,) uint64
     rows: Array,  # (N, WINDOW_COLUMNS); BEGIN and STOP are written
     table_of: Array,
+    order: Array,  # (N,) int64: images, sorted by their tables
     first_entry: Array,  # (N,) int64: see `Intervals`
     entries: Array,  # (E, 4 or more) uint8: ENTRY_DTYPE, or the bits of it
-    listed: Array,  # (M, 4) int32, written: image, entry, and what they are sorted by
-    spare: Array,  # (M, 4) int32, scratch
-    counts: Array,  # (max(sets, buckets),) int32, scratch
-    sets: int,
+    listed: Array,  # (M, 3) int32, scratch
+    counts: Array,  # (_BUCKETS,) int32, zeros
+    intervals: Array,  # (M, 2) int32, written
     groups: Array,  # (G, 3) int32, written
 ) -> tuple[int, int]:
-    """List and sort the intervals; return the numbers of intervals and of groups."""
-    done = 0
-    for i in range(size.size):
-        row = rows[i]
-        if row[EVERY] == 0 or row[ROWS] == 0:
-            continue
-        base, count, bytes_ = first_entry[i], row[NUM_ENTRIES], signed(size[i])
-        across = (row[WIDTH] + 8 * row[LUMA_ACROSS] - 1) // (8 * row[LUMA_ACROSS])
-        stop = 0
-        for y in range(row[FIRST_ROW], row[FIRST_ROW] + row[ROWS]):
-            start = y * across + row[FIRST_COLUMN]
-            first, last = max(start // row[EVERY], stop), (start + row[COLUMNS] - 1) // row[EVERY]
-            for entry in range(first, last + 1):
-                end = _bit(entries, base + entry + 1) if entry + 1 < count else 8 * bytes_
-                bucket = min(max(end - _bit(entries, base + entry), 0) >> _BUCKET_BITS, _BUCKETS - 1)
-                listed[done, 0], listed[done, 1], listed[done, 2] = i, entry, _BUCKETS - 1 - bucket
-                listed[done, 3] = table_of[i]
-                done += 1
-            stop = last + 1
-        # Whatever the entry points are: restart markers may be anywhere, and a file may change at any time.
-        row[BEGIN] = min(_bit(entries, base + row[FIRST_ENTRY]) >> 3, bytes_)
-        row[STOP] = bytes_
-        if stop < count:
-            row[STOP] = min(max(((_bit(entries, base + stop) + 7) >> 3) + _BYTES_BEYOND, row[BEGIN]), bytes_)
-    _sort(listed[:done], spare, counts, 2, _BUCKETS)
-    _sort(spare[:done], listed, counts, 3, sets)
-    num_groups = 0
-    for i in range(done):
-        if num_groups > 0 and groups[num_groups - 1, 0] == listed[i, 3] and groups[num_groups - 1, 2] < GROUP:
-            groups[num_groups - 1, 2] += 1
-        else:
-            groups[num_groups, 0], groups[num_groups, 1], groups[num_groups, 2] = listed[i, 3], i, 1
-            num_groups += 1
+    """List the intervals, sorted by tables and size; return the numbers of intervals and of groups."""
+    first = done = num_groups = 0  # `first` of those that use the same tables
+    for number in range(order.size):
+        i = order[number]
+        row, base, count, bytes_ = rows[i], first_entry[i], rows[i, NUM_ENTRIES], signed(size[i])
+        if row[EVERY] > 0 and row[ROWS] > 0:
+            across = (row[WIDTH] + 8 * row[LUMA_ACROSS] - 1) // (8 * row[LUMA_ACROSS])
+            stop = 0
+            for y in range(row[FIRST_ROW], row[FIRST_ROW] + row[ROWS]):
+                start = y * across + row[FIRST_COLUMN]
+                begin, last = max(start // row[EVERY], stop), (start + row[COLUMNS] - 1) // row[EVERY]
+                for entry in range(begin, last + 1):
+                    end = _bit(entries, base + entry + 1) if entry + 1 < count else 8 * bytes_
+                    bucket = min(max(end - _bit(entries, base + entry), 0) >> _BUCKET_BITS, _BUCKETS - 1)
+                    listed[done, 0], listed[done, 1], listed[done, 2] = i, entry, _BUCKETS - 1 - bucket
+                    counts[_BUCKETS - 1 - bucket] += 1
+                    done += 1
+                stop = last + 1
+            # Whatever the entry points are: restart markers may be anywhere, and a file may change at any time.
+            row[BEGIN] = min(_bit(entries, base + row[FIRST_ENTRY]) >> 3, bytes_)
+            row[STOP] = bytes_
+            if stop < count:
+                row[STOP] = min(max(((_bit(entries, base + stop) + 7) >> 3) + _BYTES_BEYOND, row[BEGIN]), bytes_)
+        if number + 1 == order.size or table_of[order[number + 1]] != table_of[i]:
+            _sort(listed[first:done], counts, intervals[first:done])
+            for start in range(first, done, GROUP):
+                groups[num_groups, 0], groups[num_groups, 1] = table_of[i], start
+                groups[num_groups, 2] = min(done - start, GROUP)
+                num_groups += 1
+            first = done
     return done, num_groups
 
 
@@ -494,10 +493,11 @@ class JpegReader:
         parts: CropWindows,  # of these images
     ) -> Intervals:
         """List the intervals that crops need, of images with known entry points."""
-        rows, sets = parts.rows, len(parts.tables)
+        rows = parts.rows
         room = int(rows[(rows[:, EVERY] > 0) & (rows[:, ROWS] > 0), NUM_INTERVALS].sum())
-        listed, spare = np.empty((room, 4), np.int32), np.empty((room, 4), np.int32)
-        counts, groups = np.empty(max(sets, _BUCKETS), np.int32), np.empty((room // GROUP + sets + 1, 3), np.int32)
-        written = listed, spare, counts, sets, groups
-        done, num_groups = _list_intervals(size, rows, parts.table_of, first_entry, entries, *written)
-        return Intervals(entries, first_entry, np.ascontiguousarray(listed[:done, :2]), groups[:num_groups])
+        listed, intervals = np.empty((room, 3), np.int32), np.empty((room, 2), np.int32)
+        order, counts = np.argsort(parts.table_of, kind="stable"), np.zeros(_BUCKETS, np.int32)
+        groups = np.empty((room // GROUP + len(parts.tables) + 1, 3), np.int32)
+        images = size, rows, parts.table_of, order, first_entry, entries
+        done, num_groups = _list_intervals(*images, listed, counts, intervals, groups)
+        return Intervals(entries, first_entry, intervals[:done], groups[:num_groups])
