@@ -48,6 +48,8 @@ FIRST_REQUESTS = 16
 """Requests in flight at first: twice as many when the loop has to wait, half as many if the store is overloaded."""
 # Longer ranges of a local file are cut here, so that several threads share them. A region is never cut.
 MAX_READ = 4 << 20
+# Into so many shares for each thread the reads of a batch are split, if there are more: some reads take longer.
+_SHARES = 4
 # How long `close` waits for requests in flight, which write into memory that nothing else uses.
 _PATIENCE_SECONDS = 0.5
 
@@ -164,9 +166,9 @@ class RegionLoader(LoadPool):
         """Request a range by its global offsets; returns at once. An urgent one comes before all others."""
         return self.enqueue(_load, self._files, start, stop, is_urgent=is_urgent)
 
-    def read(self, number: int, start: int, target: memoryview) -> Future[None]:
-        """Fill a buffer with bytes of a file; returns at once."""
-        return self.enqueue(_read, self._files, number, start, target)
+    def read(self, places: Sequence[tuple[int, int, memoryview]]) -> Future[None]:
+        """Fill buffers with bytes of files, from a position each; returns at once."""
+        return self.enqueue(_read, self._files, places)
 
 
 def _load(files: OpenSources, start: int, stop: int) -> LoadedRange:
@@ -175,8 +177,9 @@ def _load(files: OpenSources, start: int, stop: int) -> LoadedRange:
     return LoadedRange(content, np.frombuffer(content, np.uint8).ctypes.data - start)
 
 
-def _read(files: OpenSources, number: int, start: int, target: memoryview) -> None:
-    files.open(number).fill(start, target)
+def _read(files: OpenSources, places: Sequence[tuple[int, int, memoryview]]) -> None:
+    for number, start, target in places:
+        files.open(number).fill(start, target)
 
 
 class EpochPages:
@@ -404,10 +407,11 @@ class LoadedStorage(_Files):
         content = np.frombuffer(block, np.uint8)
         address = np.uint64(content.ctypes.data) + start_of_range + plan.position
         number, start = split_offsets(plan.start)
-        reads = zip(number.tolist(), start.tolist(), begin_in_block.tolist(), length.tolist(), strict=True)
-        loads = [
-            self._loader.read(file, first, content.data[begin : begin + count]) for file, first, begin, count in reads
-        ]
+        ranges = zip(number.tolist(), start.tolist(), begin_in_block.tolist(), length.tolist(), strict=True)
+        reads = [(file, first, content.data[begin : begin + count]) for file, first, begin, count in ranges]
+        # Several of many: to pass one on to a thread takes longer than to read some kB that the system holds.
+        together = max(len(reads) // (_SHARES * self._loader.at_once), 1)
+        loads = [self._loader.read(reads[first : first + together]) for first in range(0, len(reads), together)]
         return StagedFetch(loads, self._loader, self._staging, block, address)
 
     def _alone(

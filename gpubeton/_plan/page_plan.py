@@ -69,12 +69,16 @@ def _first_of_ranges(
     start: NDArray[np.int64], stop: NDArray[np.int64], max_gap: int, max_read: int
 ) -> NDArray[np.intp]:
     """Find the samples, ascending by `start`, that begin a range. Loops over ranges, not over samples."""
+    if not len(start):
+        return np.zeros(0, np.intp)
     reach = np.maximum.accumulate(stop)
-    after_gap = np.flatnonzero(start[1:] - reach[:-1] > max_gap) + 1
+    begins = np.append(0, np.flatnonzero(start[1:] - reach[:-1] > max_gap) + 1)  # of stretches without a gap
+    ends = np.append(begins[1:], len(start))
+    if (reach[ends - 1] - start[begins] <= max_read).all():  # as a rule
+        return begins
     firsts: list[int] = []
-    ends = [*after_gap.tolist(), len(start)]
     first = 0
-    for end in ends:
+    for end in ends.tolist():
         while first < end:
             firsts.append(first)
             too_far = int(np.searchsorted(reach[first:end], start[first] + max_read, side="right"))
