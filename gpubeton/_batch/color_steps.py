@@ -17,12 +17,12 @@ import numpy as np
 
 from gpubeton._batch import color_formulas
 from gpubeton._batch.color_formulas import ONE, SHIFT
-from gpubeton._batch.interleave import deinterleave, interleave, load_planes, store_planes
+from gpubeton._batch.interleave import load_planes, load_words, store_planes, store_words
 from gpubeton._batch.step_code import CHANNELS, HEIGHT, ITEM_SIZE, LAYOUT_FIELDS, MOST, WIDTH
 from gpubeton._batch.step_rows import BRIGHTNESS, COLORS, CONTRAST, HSV, HUE, KIND, PARAMETERS, SATURATION, STEP_COLUMNS
 from gpubeton._compile.compile import AddressedFunction, device_function
 from gpubeton._compile.intrinsics import i32_at, i64_at, load_u8, load_u16, signed, store_i16, store_u8, u8_at
-from gpubeton._compile.simd import I8, I32, Vector, VectorBuilder, vector_kernel
+from gpubeton._compile.simd import I32, Vector, VectorBuilder, vector_kernel
 
 if TYPE_CHECKING:
     from gpubeton._compile.intrinsics import Array
@@ -79,6 +79,7 @@ def change_color(image: int, other: int, memory: int, layout: int, row: int) -> 
 
 _GROUP = 16
 _TURN = (1 << 15) - 1  # mask of a turn's part
+_OF_VALUE, _OF_SATURATION = 1, 2  # a factor that may lead beyond the largest level, or saturation
 
 
 @device_function
@@ -111,35 +112,43 @@ def _change_any(image: int, count: int, channels: int, size: int, most: int, row
 
 
 @vector_kernel
-def _change_groups(emit: VectorBuilder, pixels: Vector, groups: Vector, row: Vector) -> None:
-    # Whole quotients below 2**23, by at most 255, are exact in float32, rounded down.
+def _change_groups(emit: VectorBuilder, pixels: Vector, groups: Vector, row: Vector, limits: Vector) -> None:
+    # `limits` as of `hsv`. Whole quotients below 2**23, by at most 255, are exact in float32, rounded down.
     saturation, value, turn = (
         emit.splat(emit.load(row + 4 * (PARAMETERS + number), I32), _GROUP) for number in range(3)
     )
     turn, none, most = (turn & _TURN) * 6, turn.like(0), turn.like(255 << 15)
-    with emit.loop(groups) as group:
-        first = pixels + group * (3 * _GROUP)
-        red, green, blue = (channel.zero_extend(I32) for channel in deinterleave(emit, first, _GROUP, _GROUP))
+
+    def quotient(dividend: Vector, divisor: Vector) -> Vector:
+        return (dividend.to_float() / divisor.larger(none.like(1)).to_float()).to_integer()
+
+    def change(first: Vector, case: int) -> None:
+        red, green, blue = load_words(emit, first)
         largest = red.larger(green).larger(blue)
         chroma = largest - red.smaller(green).smaller(blue)
         corner = largest.where_equal(green, chroma * 2 + blue - red, chroma * 4 + red - green)
         corner = largest.where_equal(red, green - blue, corner)
-        ratio = (most.to_float() / largest.larger(none.like(1)).to_float()).to_integer().smaller(value)
+        ratio = quotient(most, largest).smaller(value) if case & _OF_VALUE else value
         top, side = ratio * largest, chroma.shift_left(8)
-        share = (top.to_float() / chroma.larger(none.like(1)).to_float()).to_integer()
-        share = (saturation * ratio.shift_right(1)).shift_right_logical(14).smaller(share)
+        share = (saturation * ratio.shift_right(1)).shift_right_logical(14)
+        if case & _OF_SATURATION:
+            share = share.smaller(quotient(top, chroma))
         place = corner.shift_left(8) + (turn * chroma).shift_right(7)
         place = place.smaller_unsigned(place + side * 6)
         place = place.smaller_unsigned(place - side * 6)
-        changed = []
+        changed, whole = [], top.shift_left(8) + (1 << 22)
         for at in (3, 2, 4):
             away = place - side * at
             away = away.larger(none - away)
-            height = away - side if at == 3 else side * 2 - away
-            lost = side - height.larger(none).smaller(side)
-            level = top.shift_left(8) - share * lost + (1 << 22)
-            changed.append(level.shift_right_logical(23).narrow(I8))
-        interleave(emit, changed, first, _GROUP)
+            lost = side * 2 - away if at == 3 else away - side
+            changed.append(whole - share * lost.larger(none).smaller(side))
+        store_words(emit, changed, 23, first)
+
+    def change_all(case: int | None) -> None:
+        with emit.loop(groups) as group:
+            change(pixels + group * (3 * _GROUP), _OF_VALUE | _OF_SATURATION if case is None else case)
+
+    emit.switch(limits, (0, _OF_VALUE, _OF_SATURATION), change_all)
 
 
 def hsv(image: int, other: int, memory: int, layout: int, row: int) -> int:
@@ -147,7 +156,10 @@ def hsv(image: int, other: int, memory: int, layout: int, row: int) -> int:
     sizes = i64_at(layout, LAYOUT_FIELDS)
     count = sizes[HEIGHT] * sizes[WIDTH]
     if sizes[CHANNELS] == 3 and sizes[ITEM_SIZE] == 1:
-        _change_groups(image, -(-count // _GROUP), row)
+        columns = i32_at(row, STEP_COLUMNS)
+        # A factor of at most 1 leads to no level that has to be limited, which takes a division.
+        limits = _OF_SATURATION * (columns[PARAMETERS] > ONE) + _OF_VALUE * (columns[PARAMETERS + 1] > ONE)
+        _change_groups(image, -(-count // _GROUP), row, limits)
     else:
         _change_any(image, count, sizes[CHANNELS], sizes[ITEM_SIZE], sizes[MOST], row)
     return 0

@@ -62,6 +62,33 @@ def interleave(emit: VectorBuilder, channels: list[Vector], pixels: Vector, span
             emit.store(part.part(first, first + span), pixels + (3 * first + span * third))
 
 
+def load_words(emit: VectorBuilder, pixels: Vector) -> list[Vector]:
+    """Load 16 RGB pixels, (16, 3) uint8; return red, green and blue, 16 32-bit values each."""
+    if not HAS_BYTE_PERMUTE:
+        return [channel.zero_extend(I32) for channel in deinterleave(emit, pixels, _GROUP, _GROUP)]
+    values, zeros = emit.load(pixels, I8, 32).join(emit.load(pixels + 16, I8, 32)), emit.fill(I8, 64, 0)
+    places = [[3 * pixel + channel for pixel in range(_GROUP)] for channel in range(3)]
+    orders = [
+        [64 if lane % 4 else place + 16 * (place > 31) for place in channel for lane in range(4)] for channel in places
+    ]
+    return [values.shuffle(zeros, order).bits(I32, _GROUP) for order in orders]
+
+
+def store_words(emit: VectorBuilder, channels: list[Vector], shift: int, pixels: Vector) -> None:
+    """Store the 8 bits above the lowest `shift` of red, green and blue, (16,) 32 bits, as RGB pixels, (16, 3) uint8."""
+    if not HAS_BYTE_PERMUTE:
+        interleave(emit, [channel.shift_right_logical(shift).narrow(I8) for channel in channels], pixels, _GROUP)
+        return
+    red, green, blue = (
+        channel.shift_right_logical(shift - 8 * at) & 255 << 8 * at for at, channel in enumerate(channels)
+    )
+    words = (red | green | blue).bits(I8, 64)
+    order = [4 * (place // 3) + place % 3 for place in range(48)]
+    values = words.shuffle(words, [*order, *order[:16]])
+    emit.store(values.part(0, 32), pixels)
+    emit.store(values.part(32, 48), pixels + 32)
+
+
 # --- whole rows as planes of 32-bit values ----------------------------------------------------------------------------
 # LLVM does not vectorize the plain loops over pixels: it moves single bytes, which takes longer than most color steps.
 

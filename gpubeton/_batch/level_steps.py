@@ -19,7 +19,7 @@ from gpubeton._batch.step_rows import (
     STEP_COLUMNS,
 )
 from gpubeton._compile.compile import AddressedFunction, device_function
-from gpubeton._compile.intrinsics import clear, i32_at, i64_at, signed, u8_at
+from gpubeton._compile.intrinsics import clear, i32_at, i64_at, load_i64, signed, u8_at
 from gpubeton._compile.simd import HAS_BYTE_PERMUTE, I8, Vector, VectorBuilder, vector_kernel
 
 if TYPE_CHECKING:
@@ -64,12 +64,15 @@ def _look_up(source: int, target: int, tables: int, pixels: int, channels: int) 
 def _count_levels(levels: Array, channels: int, counters: Array) -> None:  # (_COUNTERS * _LEVELS,) int32
     """Write the counts of the levels of each channel to its first counters."""
     clear(counters.ctypes.data, 4 * len(counters))
-    whole = len(levels) // _COUNTERS * _COUNTERS
-    for start in range(0, whole, _COUNTERS):
-        for part in range(_COUNTERS):
-            counters[_LEVELS * part + levels[start + part]] += 1
+    whole = len(levels) // (2 * _COUNTERS) * (2 * _COUNTERS)
+    # A store for each level is what takes the time; so levels are loaded eight at a time.
+    for start in range(0, whole, 2 * _COUNTERS):
+        for part in range(0, 2 * _COUNTERS, 8):
+            word = load_i64(levels.ctypes.data + start + part)
+            for byte in range(8):
+                counters[_LEVELS * ((part + byte) % _COUNTERS) + ((word >> 8 * byte) & 255)] += 1
     for place in range(whole, len(levels)):
-        counters[_LEVELS * (place - whole) + levels[place]] += 1
+        counters[_LEVELS * ((place - whole) % _COUNTERS) + levels[place]] += 1
     size = channels * _LEVELS
     for start in range(size, len(counters), size):
         for place in range(size):

@@ -182,9 +182,8 @@ _SECOND = [pixel + 2 for pixel in _FIRST]
 _LOWER = [2 * _FIRST.index(pixel & ~2) + 8 * (pixel & 2) for pixel in range(_LANES)]
 _UPPER = [lane + 1 for lane in _LOWER]
 
-# The upper 32 bits of 2**52, and of 1.5 * 2**52 for numbers of either sign. A number that is added to the bits of such
-# a float is added to its value.
-_UNSIGNED, _SIGNED = 0x43300000, 0x43380000
+# The upper 32 bits of 1.5 * 2**52. A number that is added to the bits of this float is added to its value.
+_SIGNED = 0x43380000
 
 
 class _Walk(NamedTuple):
@@ -230,8 +229,7 @@ def _perspective_places(walk: _Walk, bits: int) -> list[tuple[Vector, Vector]]:
     emit, zero = walk.emit, 1.5 * 2.0**52
     totals = walk.sums(2)
     divisors = [total.shift_right_logical(DIVISOR_BITS) for total in totals]
-    floats = [(divisor | _UNSIGNED << 32).bits(F64, 8) - 2.0**52 for divisor in divisors]
-    shares = [emit.fill(F64, 8, 0.5) / divisor for divisor in floats]
+    shares = [emit.fill(F64, 8, 0.5) / divisor.to_double() for divisor in divisors]
     upper_of_divisors = _halves(totals, _UPPER)
     places = []
     for row in range(2):
