@@ -93,6 +93,10 @@ class StorageContract:
         fetch.release()
         storage.close()
 
+    def test_many_regions_arrive_that_are_far_from_each_other(self, storage):
+        offset, size = [*range(0, len(CONTENT) - 50, 9000)], [*range(1, 335)]
+        assert content_at(storage.fetch(u8(*offset), u8(*size)), size) == content_of(offset, size)
+
     def test_several_fetches_at_once_do_not_disturb_each_other(self, storage):
         batches = [([k * 1000 + 7, 2_500_000 - k * 3000], [900, 2000]) for k in range(30)]
         fetches = [storage.fetch(u8(*offset), u8(*size)) for offset, size in batches]
@@ -289,6 +293,7 @@ def counted_reads(monkeypatch):
     [
         ((1000, 500, 1000, 2_000_000), (100, 400, 50, 10), {}, [(500, 600), (2_000_000, 10)]),
         ((0, 600, 1200), (600, 600, 5000), {"max_read": 1000}, [(0, 600), (600, 600), (1200, 5000)]),
+        ((0, 600, 9000), (600, 401, 10), {"max_read": 1000}, [(0, 600), (600, 401), (9000, 10)]),
     ],
 )
 def test_each_byte_is_read_once_near_regions_together_and_long_ranges_cut(

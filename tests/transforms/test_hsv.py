@@ -3,9 +3,11 @@ from __future__ import annotations
 import colorsys
 
 import numpy as np
+import pytest
 import torch
 
-from gpubeton._batch.step_rows import KEEP, KIND
+from gpubeton._batch.color_formulas import ONE
+from gpubeton._batch.step_rows import KEEP, KIND, PARAMETERS
 from gpubeton.pipeline import State
 from gpubeton.transforms import RandomHSV
 from tests.transforms.random_numbers import numbers
@@ -24,6 +26,22 @@ def test_pixels_are_those_of_the_color_model():
             h, s, v = colorsys.rgb_to_hsv(*(pixel / 255))
             exact = colorsys.hsv_to_rgb((h + turn) % 1, min(saturation * s, 1), min(value * v, 1))
             assert np.abs(255 * np.array(exact) - output).max() <= 0.56
+
+
+@pytest.mark.parametrize("saturation", [0, ONE - 1, ONE, ONE + 1, ONE + 300, 2 * ONE])
+@pytest.mark.parametrize("value", [0, ONE - 1, ONE, ONE + 1, ONE + 300, 2 * ONE])
+def test_factors_around_1_limit_levels_as_they_do_one_after_the_other(saturation, value):
+    """RGB images have code with and without divisions; those with an opacity have the plain formula."""
+    levels = np.array([0, 1, 2, 100, 253, 254, 255], np.uint8)
+    opaque = np.stack(np.meshgrid(levels, levels, levels, [9]), axis=-1).reshape(1, 7, 49, 4)
+    kinds = {channels: State(True, torch.device("cpu"), (7, 49, channels), np.dtype("uint8")) for channels in (3, 4)}
+    results = {}
+    for channels, kind in kinds.items():
+        change = RandomHSV(0.3, 0.9, 0.8)
+        rows = change.draw(numbers, 1, kind)
+        rows[0, 0, PARAMETERS : PARAMETERS + 2] = saturation, value
+        results[channels] = change.apply(np.ascontiguousarray(opaque[..., :channels]), rows)
+    assert np.array_equal(results[3], results[4][..., :3])
 
 
 def test_changes_are_uniform_and_as_often_as_asked():
