@@ -33,12 +33,12 @@ def test_pixels_are_those_of_the_color_model():
 def test_factors_around_1_limit_levels_as_they_do_one_after_the_other(saturation, value):
     """RGB images have code with and without divisions; those with an opacity have the plain formula."""
     levels = np.array([0, 1, 2, 100, 253, 254, 255], np.uint8)
-    opaque = np.stack(np.meshgrid(levels, levels, levels, [9]), axis=-1).reshape(1, 7, 49, 4)
+    opaque = np.stack(np.meshgrid(levels, levels, levels, levels[:1]), axis=-1).reshape(1, 7, 49, 4)
     kinds = {channels: State(True, torch.device("cpu"), (7, 49, channels), np.dtype("uint8")) for channels in (3, 4)}
     results = {}
     for channels, kind in kinds.items():
         change = RandomHSV(0.3, 0.9, 0.8)
-        rows = change.draw(numbers, 1, kind)
+        rows = change.draw(numbers, 20_000, kind)[:1]
         rows[0, 0, PARAMETERS : PARAMETERS + 2] = saturation, value
         results[channels] = change.apply(np.ascontiguousarray(opaque[..., :channels]), rows)
     assert np.array_equal(results[3], results[4][..., :3])
