@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubeton._batch.interleave import deinterleave, interleave
+from gpubeton._batch.interleave import best_span, deinterleave, interleave
 from gpubeton._batch.step_code import CHANNELS, HEIGHT, LAYOUT_FIELDS, WIDTH
 from gpubeton._batch.step_rows import (
     AUTOCONTRAST,
@@ -20,7 +20,7 @@ from gpubeton._batch.step_rows import (
 )
 from gpubeton._compile.compile import AddressedFunction, device_function
 from gpubeton._compile.intrinsics import clear, i32_at, i64_at, load_i64, signed, u8_at
-from gpubeton._compile.simd import HAS_BYTE_PERMUTE, I8, Vector, VectorBuilder, vector_kernel
+from gpubeton._compile.simd import HAS_AVX2, I8, Vector, VectorBuilder, vector_kernel
 
 if TYPE_CHECKING:
     from gpubeton._compile.intrinsics import Array
@@ -38,19 +38,18 @@ _COUNTERS = 12  # several of each channel: a counter that was just written takes
 def _look_up_groups(
     emit: VectorBuilder, source: Vector, target: Vector, tables: Vector, groups: Vector, last: Vector
 ) -> None:
-    starts = [[tables + _LEVELS * channel + part for part in range(0, _LEVELS, 64)] for channel in range(3)]
-    entries = [[emit.load(start, I8, 64) for start in channel] for channel in starts]
+    entries, span = [emit.table(tables + _LEVELS * channel) for channel in range(3)], best_span(_GROUP)
     with emit.loop(groups) as group:
         first = (group * _GROUP).smaller(last) * 3  # the last group overlaps the one before it
-        channels = deinterleave(emit, source + first, _GROUP, _GROUP)
+        channels = deinterleave(emit, source + first, _GROUP, span)
         changed = [channel.look_up(table) for channel, table in zip(channels, entries, strict=True)]
-        interleave(emit, changed, target + first, _GROUP)
+        interleave(emit, changed, target + first, span)
 
 
 @device_function
 def _look_up(source: int, target: int, tables: int, pixels: int, channels: int) -> None:
     """Replace levels by the entries of their channel's table."""
-    if HAS_BYTE_PERMUTE and channels == 3 and pixels >= _GROUP:
+    if HAS_AVX2 and channels == 3 and pixels >= _GROUP:
         _look_up_groups(source, target, tables, -(-pixels // _GROUP), pixels - _GROUP)
         return
     levels, changed = u8_at(source, pixels * channels), u8_at(target, pixels * channels)

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton._batch.interleave import deinterleave, interleave
 from gpubeton._batch.step_code import CHANNELS, HEIGHT, ITEM_SIZE, LAYOUT_FIELDS, WIDTH
 from gpubeton._batch.step_rows import PAINT, PARAMETERS, SHIFT, STEP_COLUMNS, TURN, fill_columns, step_rows
 from gpubeton._compile.compile import AddressedFunction, device_function
 from gpubeton._compile.intrinsics import copy, i32_at, i64_at, load_i64, load_u8, store_i64, store_u8
+from gpubeton._compile.simd import Vector, VectorBuilder, vector_kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 ACROSS = 1
 DOWN = 2
 DIAGONAL = 4
+
+_GROUP = 16  # pixels that are mirrored at a time
 
 
 @device_function
@@ -52,6 +56,14 @@ def paint(image: int, other: int, memory: int, layout: int, row: int) -> int:
     return 0
 
 
+@vector_kernel
+def _mirror_groups(emit: VectorBuilder, source: Vector, target: Vector, groups: Vector, last: Vector) -> None:
+    with emit.loop(groups) as group:
+        first = (group * _GROUP).smaller(last)  # the last group overlaps the one before it
+        channels = deinterleave(emit, source + (last - first) * 3, _GROUP, _GROUP)
+        interleave(emit, [c.shuffle(c, range(_GROUP - 1, -1, -1)) for c in channels], target + first * 3, _GROUP)
+
+
 def turn(image: int, other: int, memory: int, layout: int, row: int) -> int:
     """Mirror an image, and exchange its rows and columns."""
     sizes, bits = i64_at(layout, LAYOUT_FIELDS), i32_at(row, STEP_COLUMNS)[PARAMETERS]
@@ -62,6 +74,9 @@ def turn(image: int, other: int, memory: int, layout: int, row: int) -> int:
             source = image + (height - 1 - y if bits & DOWN else y) * width * pixel
             if bits & ACROSS == 0:
                 copy(line, source, width * pixel)
+                continue
+            if pixel == 3 and width >= _GROUP:
+                _mirror_groups(source, line, -(-width // _GROUP), width - _GROUP)
                 continue
             first, step = source + (width - 1) * pixel, -pixel
         else:

@@ -1,7 +1,7 @@
 """A small SIMD language on LLVM IR: kernels of the CPU executor read as arithmetic on vectors.
 
 LLVM cannot vectorize loops over interleaved colors, table look-ups and half floats by itself, so the kernels that
-matter state their vectors. All of it is portable LLVM except `Vector.look_up` (x86; see `HAS_BYTE_PERMUTE`);
+matter state their vectors. All of it is portable LLVM except `Vector.look_up`, which needs AVX2;
 three operations ask for AVX2 instructions that LLVM does not find by itself, and have a portable form.
 """
 
@@ -281,13 +281,25 @@ class Vector:
         return Vector(self.builder, self.builder.shuffle_vector(self.value, other.value, mask))
 
     def look_up(self, entries: Sequence[Vector]) -> Vector:
-        """Look up each of 64 bytes in a table of 256, given as four vectors. Needs AVX-512 VBMI."""
-        # One instruction uses the lower seven bits of each byte; the eighth selects one of two results.
-        lower, upper = (
-            call_intrinsic("x86.avx512.vpermi2var.qi.512", I8, 64, first, self, second)
-            for first, second in (entries[:2], entries[2:])
-        )
-        return self.where_negative(upper, lower)
+        """Look up each byte of 64 in a table; see `VectorBuilder.table`. Needs AVX2."""
+        if HAS_BYTE_PERMUTE:
+            # One instruction uses the lower seven bits of each byte; the eighth selects one of two results.
+            lower, upper = (
+                call_intrinsic("x86.avx512.vpermi2var.qi.512", I8, 64, first, self, second)
+                for first, second in (entries[:2], entries[2:])
+            )
+            return self.where_negative(upper, lower)
+        if self.count == 64:
+            return self.part(0, 32).look_up(entries).join(self.part(32, 64).look_up(entries))
+        # A shuffle looks up the lower four bits of a byte, and gives 0 if the byte is negative. The bytes count down by
+        # 16 until they are negative; all that they get before then makes, by xor, the entry of the table.
+        total = self.like(0)
+        for first, half in ((self, entries[:8]), (self ^ -128, entries[8:])):
+            level = first
+            for entry in half:
+                total = total ^ call_intrinsic("x86.avx2.pshuf.b", I8, 32, entry, level)
+                level = call_intrinsic("ssub.sat.v32i8", I8, 32, level, level.like(16))
+        return total
 
     def join(self, other: Vector) -> Vector:
         """Concatenate self and `other`."""
@@ -360,6 +372,15 @@ class VectorBuilder:
         """Load `count` lanes of `element`, or one scalar."""
         kind = ir.VectorType(element, count) if count else element
         return Vector(self.builder, self.builder.load(self.pointer(address, kind), align=align))
+
+    def table(self, address: Vector) -> list[Vector]:
+        """Load a table of 256 bytes for `Vector.look_up`."""
+        if HAS_BYTE_PERMUTE:
+            return [self.load(address + part, I8, 64) for part in range(0, 256, 64)]
+        parts = [self.load(address + part, I8, 16) for part in range(0, 256, 16)]
+        # Each but the first of a half as its difference from the one before it.
+        parts = [part ^ parts[number - 1] if number % 8 else part for number, part in enumerate(parts)]
+        return [part.join(part) for part in parts]
 
     def gather(self, address: Vector, offsets: Vector, lanes: Sequence[int], element: Any) -> Vector:
         """Load an `element` for each of the lanes, from `address` plus the lane's int32, not negative, at `offsets`."""

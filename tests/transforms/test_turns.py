@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton._batch.step_rows import TURN
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline import State
 from gpubeton.transforms import RandomQuarterTurn, RandomVerticalFlip
 from gpubeton.transforms.placements import PlacementList
 from tests.apply import LAYOUTS, as_nhwc_array, in_layout
+from tests.cpu.carried_out import KINDS, carried_out, row_of
+from tests.cpu.carried_out import noise as made_image
 from tests.transforms.random_numbers import numbers
 
 SQUARE = State(True, torch.device("cpu"), (11, 11, 3), np.dtype("uint8"))
@@ -37,6 +40,14 @@ def test_images_turn_by_quarters(channels, dtype):
     result = turn.apply(images.copy(), turn.draw(numbers, 20_000, SQUARE)[:40])
     for image, output, times in zip(images, result, turns[:40], strict=True):
         assert np.array_equal(output, np.rot90(image, times))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_images_of_every_width_are_mirrored(kind):
+    for width in range(1, 70):
+        image = made_image(np.random.default_rng(width), 5, width, kind)[0]
+        assert np.array_equal(carried_out(image, row_of(TURN, 1)), image[:, ::-1]), width
+        assert np.array_equal(carried_out(image, row_of(TURN, 3)), image[::-1, ::-1]), width
 
 
 def test_images_that_are_not_square_cannot_be_turned():
