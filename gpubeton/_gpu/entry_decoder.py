@@ -130,9 +130,9 @@ class JpegHeaders:
     def holds(self, samples: NDArray[Any], num_entries: NDArray[np.int32] | None = None) -> NDArray[np.bool_]:  # (N,)
         """Whether each of some samples is here, and if that is given, still has as many entry points."""
         is_inside = samples < len(self._headers)
-        rows, known = self._headers["row"], np.where(is_inside, samples, 0)
-        is_here: NDArray[np.bool_] = is_inside & (rows[known, EVERY] > 0)
-        return is_here if num_entries is None else is_here & (rows[known, NUM_ENTRIES] == num_entries)
+        rows, places = self._headers["row"], np.where(is_inside, samples, 0)
+        is_here: NDArray[np.bool_] = is_inside & (rows[places, EVERY] > 0)
+        return is_here if num_entries is None else is_here & (rows[places, NUM_ENTRIES] == num_entries)
 
     def read(self, samples: NDArray[Any], draws: NDArray[np.int32], reader: ReadJpegs) -> CropWindows:
         """Give what `ReadJpegs.read` gives for some samples that were added, without a look at the files."""
