@@ -23,7 +23,7 @@ SEED ?= 1
 FUZZ_OUT ?= build/fuzz.json
 PYTEST_ARGUMENTS ?= --numprocesses=auto --maxprocesses=8
 
-.PHONY: help demo test test-rest test-all check docs fuzz gpu-rehearsal bench dist constraints clean
+.PHONY: help demo test test-rest test-all check lint docs fuzz gpu-rehearsal bench dist constraints clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -57,7 +57,10 @@ test-all: $(VENV)/.dev-$(MADE_FOR)
 	@$(RUN)/gpubeton warm-up
 	$(RUN)/python -m pytest $(PYTEST_ARGUMENTS)
 
-check: $(VENV)/.dev-$(MADE_FOR)
+# The site takes one core as long as all else does: `make -j2 check` makes both at the same time.
+check: lint docs
+
+lint: $(VENV)/.dev-$(MADE_FOR)
 	$(RUN)/ruff check $(PACKAGES)
 	$(RUN)/ruff format --check $(PACKAGES)
 	$(RUN)/ruff format --check --line-length 88 --config 'include = ["*.md"]' --config 'format.exclude = []' docs
@@ -65,7 +68,6 @@ check: $(VENV)/.dev-$(MADE_FOR)
 	$(RUN)/lint-imports --no-cache
 	$(RUN)/numpydoc lint $$(find gpubeton -name '*.py')
 	$(RUN)/python -m pytest --quiet tests/repository
-	@$(MAKE) --no-print-directory docs
 
 # Warnings are errors; nothing is fetched.
 docs: $(VENV)/.dev-$(MADE_FOR)
