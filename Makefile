@@ -57,7 +57,7 @@ test-all: $(VENV)/.dev-$(MADE_FOR)
 	@$(RUN)/gpubeton warm-up
 	$(RUN)/python -m pytest $(PYTEST_ARGUMENTS)
 
-# The site takes one core as long as all else does: `make -j2 check` makes both at the same time.
+# `make -j2 check` takes half the time: the site and the other checks use one core each.
 check: lint docs
 
 lint: $(VENV)/.dev-$(MADE_FOR)

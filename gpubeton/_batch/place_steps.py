@@ -61,7 +61,8 @@ def _mirror_groups(emit: VectorBuilder, source: Vector, target: Vector, groups: 
     with emit.loop(groups) as group:
         first = (group * _GROUP).smaller(last)  # the last group overlaps the one before it
         channels = deinterleave(emit, source + (last - first) * 3, _GROUP, _GROUP)
-        interleave(emit, [c.shuffle(c, range(_GROUP - 1, -1, -1)) for c in channels], target + first * 3, _GROUP)
+        mirrored = [channel.shuffle(channel, range(_GROUP - 1, -1, -1)) for channel in channels]
+        interleave(emit, mirrored, target + first * 3, _GROUP)
 
 
 def turn(image: int, other: int, memory: int, layout: int, row: int) -> int:
@@ -75,7 +76,7 @@ def turn(image: int, other: int, memory: int, layout: int, row: int) -> int:
             if bits & ACROSS == 0:
                 copy(line, source, width * pixel)
                 continue
-            if pixel == 3 and width >= _GROUP:
+            if pixel == 3 and width >= _GROUP:  # RGB: far faster than the loop over pixels
                 _mirror_groups(source, line, -(-width // _GROUP), width - _GROUP)
                 continue
             first, step = source + (width - 1) * pixel, -pixel

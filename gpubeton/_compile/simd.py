@@ -1,8 +1,8 @@
 """A small SIMD language on LLVM IR: kernels of the CPU executor read as arithmetic on vectors.
 
 LLVM cannot vectorize loops over interleaved colors, table look-ups and half floats by itself, so the kernels that
-matter state their vectors. All of it is portable LLVM except `Vector.look_up`, which needs AVX2;
-three operations ask for AVX2 instructions that LLVM does not find by itself, and have a portable form.
+matter state their vectors. All of it is portable LLVM except `Vector.look_up`, which needs AVX2; three operations ask
+for AVX2 instructions that LLVM does not find by itself, and have a portable form.
 """
 
 from __future__ import annotations
@@ -281,7 +281,7 @@ class Vector:
         return Vector(self.builder, self.builder.shuffle_vector(self.value, other.value, mask))
 
     def look_up(self, entries: Sequence[Vector]) -> Vector:
-        """Look up each byte of 64 in a table; see `VectorBuilder.table`. Needs AVX2."""
+        """Look up each of 64 bytes in a table that `VectorBuilder.table` loaded. Needs AVX2."""
         if HAS_BYTE_PERMUTE:
             # One instruction uses the lower seven bits of each byte; the eighth selects one of two results.
             lower, upper = (
@@ -291,8 +291,8 @@ class Vector:
             return self.where_negative(upper, lower)
         if self.count == 64:
             return self.part(0, 32).look_up(entries).join(self.part(32, 64).look_up(entries))
-        # A shuffle looks up the lower four bits of a byte, and gives 0 if the byte is negative. The bytes count down by
-        # 16 until they are negative; all that they get before then makes, by xor, the entry of the table.
+        # The instruction looks up the lower four bits of a byte; a negative byte gets 0. Each byte goes down by 16
+        # until it is negative. The xor of all that it gets is its entry: `entries` are differences of neighbors.
         total = self.like(0)
         for first, half in ((self, entries[:8]), (self ^ -128, entries[8:])):
             level = first
@@ -374,11 +374,11 @@ class VectorBuilder:
         return Vector(self.builder, self.builder.load(self.pointer(address, kind), align=align))
 
     def table(self, address: Vector) -> list[Vector]:
-        """Load a table of 256 bytes for `Vector.look_up`."""
+        """Load a table of 256 bytes, in the form that `Vector.look_up` needs."""
         if HAS_BYTE_PERMUTE:
             return [self.load(address + part, I8, 64) for part in range(0, 256, 64)]
         parts = [self.load(address + part, I8, 16) for part in range(0, 256, 16)]
-        # Each but the first of a half as its difference from the one before it.
+        # Of each half, all but the first part become differences (xor) from the part before them.
         parts = [part ^ parts[number - 1] if number % 8 else part for number, part in enumerate(parts)]
         return [part.join(part) for part in parts]
 

@@ -170,11 +170,6 @@ def _changed(emit: VectorBuilder, kind: int | None, step: Vector, values: list[V
     return [value.smaller(value.like(255)) for value in changed]
 
 
-def _looked_up(emit: VectorBuilder, table: Vector, channels: list[Vector]) -> list[Vector]:
-    entries = [emit.load(table + GROUP * part, I8, GROUP) for part in range(TABLE_SIZE // GROUP)]
-    return [channel.look_up(entries) for channel in channels]
-
-
 @vector_kernel
 def _change_groups(
     emit: VectorBuilder,
@@ -192,7 +187,8 @@ def _change_groups(
     def carry_out(number: Vector, kind: int | None) -> None:
         values = [channel.get() for channel in channels]
         if kind == TABLE:
-            changed = _looked_up(emit, tables + number * TABLE_SIZE, values)
+            entries = emit.table(tables + number * TABLE_SIZE)
+            changed = [value.look_up(entries) for value in values]
         else:
             step = steps + number * (2 * STEP_FIELDS)
             halves = [_changed(emit, kind, step, half) for half in _halves(values)]
