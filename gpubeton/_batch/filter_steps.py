@@ -9,16 +9,22 @@ columns: it is within 0.004 of a level of the exact sum before it is rounded. Th
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gpubeton._batch.color_formulas import ONE
 from gpubeton._batch.step_code import CHANNELS, HEIGHT, LAYOUT_FIELDS, WIDTH
 from gpubeton._batch.step_rows import BLUR, PARAMETERS, SHARPNESS, SPAN, STEP_COLUMNS
 from gpubeton._compile.compile import AddressedFunction, device_function
-from gpubeton._compile.intrinsics import clear, copy, i32_at, i64_at, u8_at, u16_at
-from gpubeton._compile.simd import HAS_AVX512, I8, I16, I32, Vector, VectorBuilder, vector_kernel
+from gpubeton._compile.intrinsics import copy, i32_at, i64_at, u8_at, u16_at
+from gpubeton._compile.simd import HAS_AVX512, I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
 
-_LANES = 16 if HAS_AVX512 else 8
-_BLOCK = 4 * _LANES  # levels that are blurred at a time
-_OVERLAP = 4 * _BLOCK  # bytes that whole blocks take more
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LANES = 32 if HAS_AVX512 else 16  # of 16 bits
+_VECTORS = 4
+_BLOCK = _VECTORS * _LANES  # levels that are blurred at a time
+_MIDDLE = 1 << 14  # half of the largest level of a blurred row
 
 
 @device_function
@@ -74,83 +80,102 @@ def sharpen(image: int, other: int, memory: int, layout: int, row: int) -> int:
 
 # --- blur -------------------------------------------------------------------------------------------------------------
 #
-# CPUs add two products of 16-bit numbers at a time: a word of 32 bits holds the levels of two neighbors, first in a row
-# and then in a column, and another their weights.
+# Weights are symmetric: levels at the same distance are added first, in 16 bits. CPUs then add two products of 16-bit
+# numbers at a time: of two distances, whose sums are interleaved, and their weights.
+# Blurred rows are less by `_MIDDLE`, so that the sum of two has a sign and fits 16 bits. As many of them are kept as
+# make a row of the result: they stay in the first or second cache.
+
+
+def _interleaving(first: int) -> list[int]:
+    """Return the lanes of two vectors that interleave the lower (0) or upper (4) lanes of each 128 bits."""
+    pairs = [part + first + lane for part in range(0, _LANES, 8) for lane in range(4)]
+    return [lane for pair in pairs for lane in (pair, _LANES + pair)]
 
 
 @vector_kernel
 def _mirror(emit: VectorBuilder, source: Vector, target: Vector, count: Vector, pixel: Vector) -> None:
-    # Four bytes each: the next pixel overwrites those that are too many.
+    # Four levels each: the next pixel overwrites those that are too many.
     with emit.loop(count) as number:
-        emit.store(emit.load(source - number * pixel, I32), target + number * pixel)
+        emit.store(emit.load(source - number * pixel, I8, 4).zero_extend(I16), target + number * pixel * 2)
 
 
 @vector_kernel
-def _pair_pixels(emit: VectorBuilder, levels: Vector, words: Vector, groups: Vector, pixel: Vector) -> None:
+def _widen(emit: VectorBuilder, source: Vector, target: Vector, groups: Vector) -> None:
     with emit.loop(groups) as group:
-        first = levels + group * _LANES
-        left, right = (emit.load(place, I8, _LANES).zero_extend(I32) for place in (first, first + pixel))
-        emit.store(left | right.shift_left(16), words + group * (4 * _LANES))
+        emit.store(emit.load(source + group * _LANES, I8, _LANES).zero_extend(I16), target + group * (2 * _LANES))
 
 
 def _sums(
-    emit: VectorBuilder, starts: list[Vector], step: Vector, weights: Vector, taps: Vector, added: int
-) -> list[list[Vector]]:
-    """Sum the products of words and weights, for the blocks that start at some addresses."""
-    totals = [[emit.variable(emit.fill(I32, _LANES, added)) for _ in range(4)] for _ in starts]
-    with emit.loop(taps) as tap:
-        weight = emit.splat(emit.load(weights + tap * 4, I32), _LANES).bits(I16, 2 * _LANES)
-        for start, block in zip(starts, totals, strict=True):
-            for number, total in enumerate(block):
-                words = emit.load(start + tap * step + number * (4 * _LANES), I16, 2 * _LANES)
-                total.set(total.get() + words.paired(weight))
-    return [[total.get() for total in block] for block in totals]
+    emit: VectorBuilder, places: Callable[[Vector], list[Vector]], weights: Vector, pairs: Vector, added: Vector
+) -> list[Vector]:
+    """Weigh a block of 16-bit levels; `places` returns the addresses of those at some distance."""
+
+    def at_distance(distance: Vector) -> list[Vector]:
+        left, right = (
+            [emit.load(place + number * (2 * _LANES), I16, _LANES) for number in range(_VECTORS)]
+            for place in places(distance)
+        )
+        return [near + far for near, far in zip(left, right, strict=True)]
+
+    def add(pair: Vector, even: list[Vector], odd: list[Vector]) -> None:
+        weight = emit.splat(emit.load(weights + pair * 4, I32), _LANES // 2).bits(I16, _LANES)
+        for number, (first, second) in enumerate(zip(even, odd, strict=True)):
+            for half in range(2):
+                total, levels = totals[2 * number + half], first.shuffle(second, _interleaving(4 * half))
+                total.set(total.get() + levels.paired(weight))
+
+    totals = [emit.variable(emit.splat(added.narrow(I32), _LANES // 2)) for _ in range(2 * _VECTORS)]
+    middle = [emit.load(places(emit.scalar(0))[0] + number * (2 * _LANES), I16, _LANES) for number in range(_VECTORS)]
+    add(emit.scalar(0), middle, at_distance(emit.scalar(1)))
+    with emit.loop(pairs - 1) as previous:
+        distance = previous * 2 + 2
+        add(previous + 1, at_distance(distance), at_distance(distance + 1))
+    return [total.get() for total in totals]
 
 
 @vector_kernel
-def _blur_rows(
-    emit: VectorBuilder, even: Vector, odd: Vector, step: Vector, weights: Vector, taps: Vector, target: Vector,
-    blocks: Vector,
-) -> None:  # fmt: skip
-    with emit.loop(blocks) as block:
-        place = block * (4 * _BLOCK)
-        uppers, lowers = _sums(emit, [even + place, odd + place], step, weights, taps, 128)
-        for number, (upper, lower) in enumerate(zip(uppers, lowers, strict=True)):
-            word = (upper.shift_right_logical(8) & 0xFFFF) | (lower.shift_left(8) & -0x10000)
-            emit.store(word, target + place + number * (4 * _LANES))
-
-
-@vector_kernel
-def _blur_columns(
-    emit: VectorBuilder, words: Vector, step: Vector, weights: Vector, taps: Vector, target: Vector, blocks: Vector
+def _blur_row(
+    emit: VectorBuilder, words: Vector, pixel: Vector, weights: Vector, pairs: Vector, target: Vector, blocks: Vector
 ) -> None:
     with emit.loop(blocks) as block:
-        (totals,) = _sums(emit, [words + block * (4 * _BLOCK)], step, weights, taps, 1 << 21)
-        levels = Vector.joined([total.shift_right_logical(22).narrow(I8) for total in totals])
-        emit.store(levels, target + block * _BLOCK)
+        first = words + block * (2 * _BLOCK)
+        totals = _sums(
+            emit,
+            lambda distance: [first - distance * pixel, first + distance * pixel],
+            weights,
+            pairs,
+            emit.scalar(128),
+        )
+        for number in range(_VECTORS):
+            lower, upper = (total.shift_right_logical(8) for total in totals[2 * number : 2 * number + 2])
+            emit.store(lower.pack_unsigned(upper) - _MIDDLE, target + block * (2 * _BLOCK) + number * (2 * _LANES))
+
+
+@vector_kernel
+def _blur_column(
+    emit: VectorBuilder, rows: Vector, weights: Vector, pairs: Vector, added: Vector, target: Vector, blocks: Vector
+) -> None:
+    with emit.loop(blocks) as block:
+
+        def places(distance: Vector) -> list[Vector]:
+            return [
+                emit.load(place, I64) + block * (2 * _BLOCK) for place in (rows - distance * 8, rows + distance * 8)
+            ]
+
+        totals = [total.shift_right_logical(22) for total in _sums(emit, places, weights, pairs, added)]
+        for number in range(0, _VECTORS, 2):
+            levels = [totals[2 * vector].pack_unsigned(totals[2 * vector + 1]) for vector in (number, number + 1)]
+            emit.store(Vector.joined(levels).narrow(I8), target + block * _BLOCK + number * _LANES)
 
 
 @device_function
-def _write_line(source: int, padded: int, words: int, layout: int, reach: int) -> None:
-    """Mirror a row of pixels at its ends, and pair neighbors."""
+def _write_line(source: int, middle: int, layout: int, reach: int) -> None:
+    """Widen a row of pixels to 16 bits, and mirror it at its ends."""
     sizes = i64_at(layout, LAYOUT_FIELDS)
     width, pixel = sizes[WIDTH], sizes[CHANNELS]
-    _mirror(source + reach * pixel, padded, reach, pixel)
-    copy(padded + reach * pixel, source, width * pixel)
-    _mirror(source + (width - 2) * pixel, padded + (reach + width) * pixel, reach, pixel)
-    _pair_pixels(padded, words, -(-(width + 2 * reach) * pixel // _LANES), pixel)
-
-
-@device_function
-def _fold_weights(weights: int, folded: int, y: int, height: int, reach: int, first: int) -> int:
-    """Write the weights of the rows from `first` on that make row `y`, near the border; return how many pairs."""
-    stop = min(y + reach + 1, height)
-    pairs = (stop - first + 1) // 2
-    clear(folded, 4 * pairs)
-    source, target = u16_at(weights, 2 * reach + 1), u16_at(folded, 2 * pairs)
-    for tap in range(2 * reach + 1):
-        target[height - 1 - abs(height - 1 - abs(y + tap - reach)) - first] += source[tap]
-    return pairs
+    _mirror(source + reach * pixel, middle - 2 * reach * pixel, reach, pixel)
+    _widen(source, middle, -(-width * pixel // _LANES))
+    _mirror(source + (width - 2) * pixel, middle + 2 * width * pixel, reach, pixel)
 
 
 def blur(image: int, other: int, memory: int, layout: int, row: int) -> int:
@@ -163,31 +188,29 @@ def blur(image: int, other: int, memory: int, layout: int, row: int) -> int:
         reach -= 1
     if reach <= 0 or reach >= min(height, width):
         return 0
-    stride = width * pixel
-    words = (memory + 63) // 64 * 64  # whole cache lines
-    even = words + 4 * stride * ((height + 1) // 2) + _OVERLAP
-    odd = even + 4 * (stride + 2 * reach * pixel) + _OVERLAP
-    padded = odd + 4 * (stride + 2 * reach * pixel) + _OVERLAP
-    weights = padded + stride + 2 * reach * pixel + _OVERLAP
-    folded = weights + 4 * reach + 8
-    # With a zero before and after them: rows in pairs may begin one row before.
-    values = u16_at(weights, 2 * reach + 3)
-    values[0] = values[2 * reach + 2] = 0
+    # A pair of distances may be one more than the reach; its weight is 0, whatever the levels there.
+    # The last block of a row may overlap the row after it, which comes later, but no other one.
+    stride, pairs, count = width * pixel, reach // 2 + 1, min(2 * reach + 2, height)
+    pitch, blocks = 2 * max(stride, _BLOCK), -(-stride // _BLOCK)
+    kept = (memory + 63) // 64 * 64  # whole cache lines
+    middle = kept + pitch * count + 2 * _BLOCK + 2 * (reach + 1) * pixel
+    addresses = (middle + 2 * (stride + (reach + 1) * pixel) + 2 * _BLOCK) // 8 * 8
+    weights = addresses + 8 * (height + 2 * reach + 2)
+    places, values, total = i64_at(addresses, height + 2 * reach + 2), u16_at(weights, 2 * pairs), -columns[0]
+    values[2 * pairs - 1] = 0
     for distance in range(reach + 1):
-        values[reach + 1 - distance] = values[reach + 1 + distance] = columns[distance]
-    blocks = -(-stride // _BLOCK)
-    for y in range(0, height, 2):
-        _write_line(image + y * stride, padded, even, layout, reach)
-        if y + 1 < height:
-            _write_line(image + (y + 1) * stride, padded, odd, layout, reach)
-        _blur_rows(even, odd, 8 * pixel, weights + 2, reach + 1, words + 2 * y * stride, blocks)
-    for y in range(height):
-        begin = max(y - reach, 0)
-        first = begin // 2 * 2
-        chosen, pairs = weights + 2 * (1 - begin + first), reach + 1
-        if y < reach or y + reach >= height:
-            chosen, pairs = folded, _fold_weights(weights + 2, folded, y, height, reach, first)
-        _blur_columns(words + 2 * first * stride, 4 * stride, chosen, pairs, other + y * stride, blocks)
+        values[distance] = columns[distance]
+        total += 2 * columns[distance]
+    for place in range(len(places)):
+        line = height - 1 - abs(height - 1 - abs(place - reach - 1))
+        places[place] = kept + pitch * (line % count)
+    added = (1 << 21) + total * _MIDDLE
+    for y in range(-reach, height):
+        if y + reach < height:
+            _write_line(image + (y + reach) * stride, middle, layout, reach)
+            _blur_row(middle, 2 * pixel, weights, pairs, kept + pitch * ((y + reach) % count), blocks)
+        if y >= 0:
+            _blur_column(addresses + 8 * (y + reach + 1), weights, pairs, added, other + y * stride, blocks)
     _keep_opacity(image, other, layout)
     return 1
 
