@@ -12,7 +12,7 @@ from gpubeton._batch.filter_steps import FILTER_CODES
 from gpubeton._batch.image_batch import as_nhwc, as_tensor
 from gpubeton._batch.level_steps import LEVEL_CODES
 from gpubeton._batch.place_steps import PLACE_CODES
-from gpubeton._batch.step_code import SLACK, addresses_of, carry_out, layout_of, memory_nbytes
+from gpubeton._batch.step_code import addresses_of, carry_out, image_nbytes, layout_of, memory_nbytes
 from gpubeton._batch.step_rows import STEP_COLUMNS, step_kinds
 from gpubeton._batch.warp_steps import WARP_CODES
 from gpubeton._compile.compile import compiled
@@ -34,7 +34,7 @@ def run_steps(batch: Any, rows: NDArray[np.int32]) -> None:
     levels = np.ascontiguousarray(array)
     _, height, width, channels = levels.shape
     kinds = set(step_kinds(rows).ravel().tolist())
-    image, other = (np.zeros(levels[0].nbytes + SLACK, np.uint8) for _ in range(2))
+    image, other = (np.zeros(image_nbytes(height, width, channels, levels.itemsize), np.uint8) for _ in range(2))
     memory = np.zeros(memory_nbytes(height, width, channels, kinds), np.uint8)
     layout = layout_of(height, width, channels, levels.dtype)
     listed = np.ascontiguousarray(rows, np.int32).reshape(len(rows), -1)
@@ -51,7 +51,7 @@ def run_listed(
     levels: Array,  # (N, bytes of an image) uint8
     rows: Array,  # (N, S * STEP_COLUMNS) int32
     addresses: Array,
-    image: Array,  # uint8: two buffers, with slack
+    image: Array,  # uint8: see `image_nbytes`
     other: Array,
     memory: Array,
     layout: Array,

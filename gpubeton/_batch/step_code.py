@@ -2,7 +2,7 @@
 
 A step function is called with five addresses: the image, (H, W, C) uint8 or uint16, C-contiguous, which it may
 change; another image of the same size; memory for itself; the layout; and the step's first row. It returns 1 if the
-result is in the other image, else 0. Both images have `SLACK` bytes more than their pixels need.
+result is in the other image, else 0. Both images have `image_nbytes` bytes.
 
 Each is compiled by itself, when a pipeline first has a step of its kind, and called by its address: loaders without
 such steps never wait for it.
@@ -28,13 +28,19 @@ if TYPE_CHECKING:
 HEIGHT, WIDTH, CHANNELS, ITEM_SIZE, MOST = range(5)
 LAYOUT_FIELDS = 5
 
-SLACK = 64  # whole vectors are written: images have this many bytes more than their pixels need
+BORDER = 2  # pixels that a step may put around an image, in place
+_SLACK = 64  # bytes: whole vectors are written
 _LINES = 1 << 16
 
 
 def layout_of(height: int, width: int, channels: int, dtype: np.dtype[Any]) -> Array:  # (LAYOUT_FIELDS,) int64
     """Describe images for step functions."""
     return np.array([height, width, channels, dtype.itemsize, np.iinfo(dtype).max], np.int64)
+
+
+def image_nbytes(height: int, width: int, channels: int, item_size: int) -> int:
+    """Return how many bytes an image needs; between two rows is one border."""
+    return ((height + 2 * BORDER) * (width + BORDER) + 2 * BORDER) * channels * item_size + _SLACK
 
 
 def common_nbytes(height: int, width: int, channels: int) -> int:
@@ -45,7 +51,7 @@ def common_nbytes(height: int, width: int, channels: int) -> int:
 
 def memory_nbytes(height: int, width: int, channels: int, kinds: Iterable[int]) -> int:
     """Return how many bytes of memory step functions need; the mixture of AugMix comes after the common ones."""
-    mixture = 6 * height * width * channels + SLACK
+    mixture = 6 * height * width * channels + _SLACK
     return common_nbytes(height, width, channels) + mixture * bool(MIXING & set(kinds))
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpubeton._batch.place_steps import fill_row
-from gpubeton._batch.step_code import CHANNELS, HEIGHT, ITEM_SIZE, LAYOUT_FIELDS, WIDTH
+from gpubeton._batch.step_code import BORDER, CHANNELS, HEIGHT, ITEM_SIZE, LAYOUT_FIELDS, WIDTH
 from gpubeton._batch.step_rows import PARAMETERS, PERSPECTIVE, WARP_BILINEAR, WARP_NEAREST
 from gpubeton._compile.compile import AddressedFunction, device_function, inlined
 from gpubeton._compile.intrinsics import copy, i64_at, load_u8, load_u16, store_i16, store_u8
@@ -94,24 +94,24 @@ def _frame(corners: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float
 
 
 # --- images of every kind ---------------------------------------------------------------------------------------------
-# They are read from a copy with two pixels of fill around it, so that no place needs a test.
-
-_BORDER = 2
+# They get two pixels of fill around them first, so that no place needs a test.
 
 
 @device_function
-def _copy_bordered(image: int, target: int, sizes: Array, fill: int) -> None:
+def _add_border(image: int, sizes: Array, fill: int) -> None:
+    # In place, from the last row on: a copy would not fit the second cache of many CPUs beside the image and the result.
     # Between two rows are two pixels, not four.
     pixel = sizes[CHANNELS] * sizes[ITEM_SIZE]
-    row, edge = sizes[WIDTH] * pixel, _BORDER * pixel
-    above = _BORDER * (row + edge) + edge
-    fill_row(target, _BORDER * (sizes[WIDTH] + _BORDER + 1), sizes[ITEM_SIZE], sizes[CHANNELS], fill)
-    first, target = target, target + above
-    for y in range(sizes[HEIGHT]):
+    row, edge = sizes[WIDTH] * pixel, BORDER * pixel
+    above = BORDER * (row + edge) + edge
+    target = image + above + sizes[HEIGHT] * (row + edge)
+    fill_row(target, BORDER * (sizes[WIDTH] + BORDER + 1), sizes[ITEM_SIZE], sizes[CHANNELS], fill)
+    last = target
+    for y in range(sizes[HEIGHT] - 1, -1, -1):
+        target -= row + edge
         copy(target, image + y * row, row)
-        copy(target + row, first, edge)
-        target += row + edge
-    copy(target, first, above)
+        copy(target + row, last, edge)
+    copy(image, last, above)
 
 
 @inlined
@@ -125,7 +125,7 @@ def _affine_place(numbers: Array, x: int, y: int, bits: int) -> tuple[int, int]:
 def _perspective_place(numbers: Array, x: int, y: int, bits: int) -> tuple[int, int]:
     divisor = (numbers[6] * x + numbers[7] * y + numbers[8]) >> DIVISOR_BITS
     if not 0 < divisor <= LARGEST_DIVISOR:
-        return -_BORDER << PLACE_BITS, 0
+        return -BORDER << PLACE_BITS, 0
     rest = PLACE_BITS - bits
     half = 1 << rest >> 1
     across = (numbers[0] * x + numbers[1] * y + numbers[2]) // divisor + half
@@ -136,15 +136,15 @@ def _perspective_place(numbers: Array, x: int, y: int, bits: int) -> tuple[int, 
 def _warp_any(other: int, bordered: int, sizes: Array, numbers: Array, bits: int, is_perspective: bool) -> None:
     """Warp an image of any kind; places have so many bits: 0 for "nearest", all of whose weight is on one pixel."""
     height, width, channels, size = sizes[HEIGHT], sizes[WIDTH], sizes[CHANNELS], sizes[ITEM_SIZE]
-    stride, target = (width + _BORDER) * channels * size, other
+    stride, target = (width + BORDER) * channels * size, other
     for y in range(height):
         for x in range(width):
             if is_perspective:
                 across, down = _perspective_place(numbers, x, y, bits)
             else:
                 across, down = _affine_place(numbers, x, y, bits)
-            left = min(max((across >> PLACE_BITS) + _BORDER, 0), width + _BORDER)
-            top = min(max((down >> PLACE_BITS) + _BORDER, 0), height + _BORDER)
+            left = min(max((across >> PLACE_BITS) + BORDER, 0), width + BORDER)
+            top = min(max((down >> PLACE_BITS) + BORDER, 0), height + BORDER)
             part_x, part_y = across & (_ONE - 1), down & (_ONE - 1)
             for channel in range(channels):
                 total = _ONE * _ONE // 2
@@ -212,7 +212,7 @@ def _affine_places(walk: _Walk, bits: int) -> list[tuple[Vector, Vector]]:
     """Return whole pixels, from the border on, and the rest, across and down; places before it become the limit."""
     places = []
     for row in range(2):
-        eights = walk.sums(row, (_BORDER << 32) + (1 << (31 - bits)))
+        eights = walk.sums(row, (BORDER << 32) + (1 << (31 - bits)))
         limit = walk.emit.splat(walk.limits[row].narrow(I32), _LANES)
         part = _halves(eights, _LOWER).shift_right_logical(32 - PLACE_BITS)
         places.append((_halves(eights, _UPPER).smaller_unsigned(limit), part))
@@ -238,7 +238,7 @@ def _perspective_places(walk: _Walk, bits: int) -> list[tuple[Vector, Vector]]:
             for total, divisor in zip(walk.sums(row, (_SIGNED << 32) + 1, 2), divisors, strict=True)
         ]
         quotients = [
-            (numerator * share + (zero + (_BORDER << PLACE_BITS))).bits(I64, 8)
+            (numerator * share + (zero + (BORDER << PLACE_BITS))).bits(I64, 8)
             for numerator, share in zip(numerators, shares, strict=True)
         ]
         limit = emit.splat(walk.limits[row].shift_left(PLACE_BITS).narrow(I32), _LANES)
@@ -321,7 +321,7 @@ def _kernel(places: Callable[..., Any], pixels: Callable[..., Vector], bits: int
         width, height = (emit.load(layout + 8 * field, I64) for field in (WIDTH, HEIGHT))
         at = row + _NUMBERS
         numbers = [[emit.load(at + 8 * (3 * line + column), I64) for column in range(3)] for line in range(num_rows)]
-        limits, stride = (width + _BORDER, height + _BORDER), (width + _BORDER) * 3
+        limits, stride = (width + BORDER, height + BORDER), (width + BORDER) * 3
         groups, num_groups = emit.memory(_GROUPS * _GROUP_SIZE), (width + (_LANES - 1)).shift_right(4)
         with emit.loop(height) as y, emit.loop((num_groups + (_GROUPS - 1)).shift_right(3)) as block:
             first = block * _GROUPS
@@ -356,38 +356,38 @@ _perspective_bilinear = _kernel(_perspective_places, _bilinear, PLACE_BITS)
 
 
 @device_function
-def _is_left(image: int, other: int, memory: int, layout: int, row: int, bits: int, is_perspective: bool) -> bool:
-    """Copy an image to the memory, with its border; return True if it is RGB, and warp it if not."""
+def _is_left(image: int, other: int, layout: int, row: int, bits: int, is_perspective: bool) -> bool:
+    """Add a border to an image; return True if it is RGB, and warp it if not."""
     sizes = i64_at(layout, LAYOUT_FIELDS)
-    _copy_bordered(image, memory, sizes, row + _FILL)
+    _add_border(image, sizes, row + _FILL)
     is_rgb: bool = sizes[CHANNELS] == 3 and sizes[ITEM_SIZE] == 1
     if not is_rgb:
-        _warp_any(other, memory, sizes, i64_at(row + _NUMBERS, 9), bits, is_perspective)
+        _warp_any(other, image, sizes, i64_at(row + _NUMBERS, 9), bits, is_perspective)
     return is_rgb
 
 
 def warp_nearest(image: int, other: int, memory: int, layout: int, row: int) -> int:
     """Warp an image, each pixel the nearest."""
-    if _is_left(image, other, memory, layout, row, 0, False):
-        _warp_nearest(other, memory, layout, row)
+    if _is_left(image, other, layout, row, 0, False):
+        _warp_nearest(other, image, layout, row)
     return 1
 
 
 def warp_bilinear(image: int, other: int, memory: int, layout: int, row: int) -> int:
     """Warp an image, each pixel weighed of four."""
-    if _is_left(image, other, memory, layout, row, PLACE_BITS, False):
-        _warp_bilinear(other, memory, layout, row)
+    if _is_left(image, other, layout, row, PLACE_BITS, False):
+        _warp_bilinear(other, image, layout, row)
     return 1
 
 
 def perspective(image: int, other: int, memory: int, layout: int, row: int) -> int:
     """Turn an image in space."""
     is_bilinear = load_u8(row + _IS_BILINEAR) != 0
-    if _is_left(image, other, memory, layout, row, PLACE_BITS if is_bilinear else 0, True):
+    if _is_left(image, other, layout, row, PLACE_BITS if is_bilinear else 0, True):
         if is_bilinear:
-            _perspective_bilinear(other, memory, layout, row)
+            _perspective_bilinear(other, image, layout, row)
         else:
-            _perspective_nearest(other, memory, layout, row)
+            _perspective_nearest(other, image, layout, row)
     return 1
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from gpubeton._batch.step_code import SLACK, memory_nbytes
+from gpubeton._batch.step_code import image_nbytes, memory_nbytes
 from gpubeton._batch.step_rows import MAX_STEPS
 from gpubeton._compile.compile import device_function
 from gpubeton._cpu.color_simd import GROUP, STEP_FIELDS, TABLE_SIZE, ColorScratch
@@ -224,7 +224,7 @@ def allocate(
         pixels=np.zeros(3 * width + _SLACK, np.uint8),
         source_row=np.zeros(3 * columns + _SLACK, np.uint8),
         lane_words=np.zeros(padded * 4 * (taps + 2), np.uint16),
-        staging=np.zeros((views, 3 * staging[0] * staging[1] + _SLACK), np.uint8),
+        staging=np.zeros((views, image_nbytes(*staging, 3, 1)), np.uint8),
         colors=ColorScratch(
             steps=np.zeros((MAX_STEPS, STEP_FIELDS), np.int16),
             tables=np.zeros((MAX_STEPS, TABLE_SIZE), np.uint8),
@@ -240,6 +240,6 @@ def allocate_steps(programs: Sequence[ImageProgram]) -> StepScratch:
     for program in programs:
         if program.steps:
             size = program.height, program.width, program.kind.channels
-            other = max(other, math.prod(size) * program.kind.dtype.itemsize + SLACK)
+            other = max(other, image_nbytes(*size, program.kind.dtype.itemsize))
             memory = max(memory, memory_nbytes(*size, program.kinds))
     return StepScratch(aligned(other, np.uint8), aligned(memory, np.uint8))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpubeton._batch.run_steps import STEP_FUNCTIONS
-from gpubeton._batch.step_code import SLACK, addresses_of, carry_out, layout_of, memory_nbytes
+from gpubeton._batch.step_code import addresses_of, carry_out, image_nbytes, layout_of, memory_nbytes
 from gpubeton._batch.step_rows import fill_columns, step_kinds, step_rows, words
 from gpubeton._compile.compile import compiled
 
@@ -15,7 +15,7 @@ GUARD = 64
 def carried_out(image, rows):
     """The image, (H, W, C), after step rows, (S, STEP_COLUMNS)."""
     kinds = set(step_kinds(rows[None]).ravel().tolist())
-    num_bytes = image.nbytes + SLACK, image.nbytes + SLACK, memory_nbytes(*image.shape, kinds)
+    num_bytes = *[image_nbytes(*image.shape, image.itemsize)] * 2, memory_nbytes(*image.shape, kinds)
     buffers = [np.random.default_rng(0).integers(0, 256, count + 2 * GUARD, np.uint8) for count in num_bytes]
     before = [buffer.copy() for buffer in buffers]
     buffers[0][GUARD : GUARD + image.nbytes] = np.ascontiguousarray(image).reshape(-1).view(np.uint8)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gpubeton._batch.run_steps import STEP_FUNCTIONS, run_listed
-from gpubeton._batch.step_code import SLACK, addresses_of, layout_of, memory_nbytes
+from gpubeton._batch.step_code import addresses_of, image_nbytes, layout_of, memory_nbytes
 from gpubeton._batch.step_rows import (
     AUTOCONTRAST,
     BLUR,
@@ -57,7 +57,7 @@ def images(shape, channels, seed):
 
 def made(image, kind, parameters):
     """The image after the step, which finds all memory dirty and writes nothing beyond it."""
-    sizes = [image.nbytes + SLACK] * 2 + [memory_nbytes(*image.shape, [kind])]
+    sizes = [image_nbytes(*image.shape, 1)] * 2 + [memory_nbytes(*image.shape, [kind])]
     buffers = [np.full(size + 2 * FENCE, 0xA5, np.uint8) for size in sizes]
     rows = step_rows(kind, np.array([parameters], np.int32)).reshape(1, -1)
     result = image.copy()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpubeton._batch import step_rows as kinds
 from gpubeton._batch.color_formulas import MAX_FACTOR, ONE
 from gpubeton._batch.run_steps import STEP_FUNCTIONS, run_listed
-from gpubeton._batch.step_code import SLACK, addresses_of, layout_of, memory_nbytes
+from gpubeton._batch.step_code import addresses_of, image_nbytes, layout_of, memory_nbytes
 from gpubeton._batch.step_rows import ADD, FINISH, KEEP, NUM_KINDS, SAVE, fill_columns, step_rows, words
 from gpubeton._batch.warp_steps import IDENTITY, perspective_rows
 from gpubeton.transforms.blur import bell_weights
@@ -148,7 +148,7 @@ def carried_out(image, steps):
     """The image after steps, whose buffers are fenced."""
     rows = guarded(np.concatenate([rows for _, rows in steps], axis=1).reshape(1, -1))
     listed = {kind for kind, _ in steps}
-    buffers = [Fenced(image.nbytes + SLACK) for _ in range(2)] + [Fenced(memory_nbytes(*image.shape, listed))]
+    buffers = [Fenced(image_nbytes(*image.shape, image.itemsize)) for _ in range(2)] + [Fenced(memory_nbytes(*image.shape, listed))]
     levels, layout = guarded(image), guarded(layout_of(*image.shape, image.dtype))
     run_listed(
         levels.reshape(1, -1).view(np.uint8),
