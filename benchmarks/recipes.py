@@ -1,8 +1,10 @@
 """Measure recipes and single operations beside the plain recipe: random resized crop, flip, normalize to float16.
 
 Each is loaded in alternation with the plain recipe, from JPEGs with entry points, with 1 worker and with more. The
-ratios compare the epochs of one round. The processor time is that of all threads; that of the loader's thread, which
-prepares batches and carries out what no worker does, is listed per batch: with many cores it is the limit.
+ratios compare the epochs of one round. A round has all cases, so that those of one case are minutes apart: a machine
+that others slow for a while shows it in some rounds. The processor time is that of all threads; that of the
+loader's thread, which prepares batches and carries out what no worker does, is listed per batch: with many cores it is
+the limit.
 
     python -m benchmarks.recipes
     python -m benchmarks.recipes --cases none --rounds 2 --threads 2 --opponents
@@ -34,7 +36,7 @@ from benchmarks.entry_points import indexed
 from benchmarks.gpu.host_cost import spend
 from benchmarks.harness.timing import median_rate, race
 from benchmarks.recipe_cases import OPERATIONS, PLAIN, RECIPES, pipelines_of
-from benchmarks.recipe_tables import beside_plain
+from benchmarks.recipe_tables import added_us, beside_plain
 from benchmarks.results import DATA, RESULTS
 from benchmarks.table import save_and_draw
 from gpubeton.format import open_dataset
@@ -95,30 +97,32 @@ def measure(
     """Time each case in alternation with the plain recipe; return the epochs, and the cases that are not there."""
     runs, left_out = [], {}
     for workers in counts:
+        listed: list[dict[str, Any]] = []
+        for name in names:
+            try:
+                loader = make(name, workers)
+            except (AttributeError, NameError) as error:
+                left_out[name] = str(error)
+                continue
+            with closing(loader), console.status(f"{workers} threads: first batch of {name}"):
+                start = time.perf_counter()
+                next(iter(loader))
+                first = time.perf_counter() - start
+            case = {"name": name, "is_recipe": name in RECIPES, "threads": workers, "first_batch_seconds": first}
+            listed.append({**case, "laps": [], "plain": []})
         with closing(make(PLAIN, workers)) as plain:
-            for name in names:
-                try:
-                    loader = make(name, workers)
-                except (AttributeError, NameError) as error:
-                    left_out[name] = str(error)
-                    continue
-                with closing(loader), console.status(f"{workers} threads: {name}"):
-                    start = time.perf_counter()
-                    next(iter(loader))
-                    first = time.perf_counter() - start
-                    epochs = {name: partial(_epoch, loader, batches), PLAIN: partial(_epoch, plain, batches)}
-                    race(epochs, 1)
-                    laps = race(epochs, rounds)
-                runs.append(
-                    {
-                        "name": name,
-                        "is_recipe": name in RECIPES,
-                        "threads": workers,
-                        "first_batch_seconds": first,
-                        "laps": laps[name],
-                        "plain": laps[PLAIN],
-                    }
-                )
+            for number in range(rounds):
+                for run in listed:
+                    name = run["name"]
+                    with closing(make(name, workers)) as loader, console.status(f"{workers} threads: {number}, {name}"):
+                        epochs = [
+                            ("laps", partial(_epoch, loader, batches)),
+                            ("plain", partial(_epoch, plain, batches)),
+                        ]
+                        laps = race(dict(epochs if number % 2 else epochs[::-1]), 1)
+                    for key, lap in laps.items():
+                        run[key] += lap
+        runs += listed
     return runs, left_out
 
 
@@ -173,12 +177,13 @@ def _race(name: str, work: Work, rounds: int, console: Console) -> dict[str, Any
 
 
 def _table(runs: list[dict[str, Any]]) -> Table:
+    added = added_us(runs)
     table = Table("threads", "images/s", "× plain", "CPU µs", "added µs", "thread, ms a batch", "× plain", "case")
     table.columns[-1].overflow = "fold"
-    for run in runs:
+    for run, its_added in zip(runs, added, strict=True):
         laps, beside = run["laps"], beside_plain(run)
         rate, cpu, thread = (median(lap[what] for lap in laps) for what in ("images_per_second", "cpu_us", "thread_ms"))
-        numbers = f"{rate:,.0f}", f"{median(beside['× plain']):.2f}", f"{cpu:.0f}", f"{median(beside['added µs']):.0f}"
+        numbers = f"{rate:,.0f}", f"{median(beside['× plain']):.2f}", f"{cpu:.0f}", f"{its_added:.0f}"
         last = f"{thread:.2f}", f"{median(beside['× thread']):.2f}"
         table.add_row(str(run["threads"]), *numbers, *last, run["name"])
     return table
