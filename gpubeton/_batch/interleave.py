@@ -64,21 +64,20 @@ def interleave(emit: VectorBuilder, channels: list[Vector], pixels: Vector, span
 
 def load_words(emit: VectorBuilder, pixels: Vector) -> list[Vector]:
     """Load 16 RGB pixels, (16, 3) uint8; return red, green and blue, 16 32-bit values each."""
-    if not HAS_BYTE_PERMUTE:
-        return [channel.zero_extend(I32) for channel in deinterleave(emit, pixels, _GROUP, _GROUP)]
-    values, zeros = emit.load(pixels, I8, 32).join(emit.load(pixels + 16, I8, 32)), emit.fill(I8, 64, 0)
-    places = [[3 * pixel + channel for pixel in range(_GROUP)] for channel in range(3)]
+    # Parts that begin at whole pixels: where bytes move within 16, four of 4 pixels; else two, of which one has 10.
+    starts, size = ((0, 16), 32) if HAS_BYTE_PERMUTE else ((0, 12, 24, 36), 16)
+    values = Vector.joined([emit.load(pixels + start, I8, size) for start in starts])
+    zeros = emit.fill(I8, 64, 0)
+    places = {start + byte: size * part + byte for part, start in enumerate(starts) for byte in range(size)}
     orders = [
-        [64 if lane % 4 else place + 16 * (place > 31) for place in channel for lane in range(4)] for channel in places
+        [64 if lane else places[3 * pixel + channel] for pixel in range(_GROUP) for lane in range(4)]
+        for channel in range(3)
     ]
     return [values.shuffle(zeros, order).bits(I32, _GROUP) for order in orders]
 
 
 def store_words(emit: VectorBuilder, channels: list[Vector], shift: int, pixels: Vector) -> None:
     """Store the 8 bits above the lowest `shift` of red, green and blue, (16,) 32 bits, as RGB pixels, (16, 3) uint8."""
-    if not HAS_BYTE_PERMUTE:
-        interleave(emit, [channel.shift_right_logical(shift).narrow(I8) for channel in channels], pixels, _GROUP)
-        return
     red, green, blue = (
         channel.shift_right_logical(shift - 8 * at) & 255 << 8 * at for at, channel in enumerate(channels)
     )
