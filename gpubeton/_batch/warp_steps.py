@@ -23,7 +23,7 @@ from gpubeton._batch.step_code import BORDER, CHANNELS, HEIGHT, ITEM_SIZE, LAYOU
 from gpubeton._batch.step_rows import PARAMETERS, PERSPECTIVE, WARP_BILINEAR, WARP_NEAREST
 from gpubeton._compile.compile import AddressedFunction, device_function, inlined
 from gpubeton._compile.intrinsics import copy, i64_at, load_u8, load_u16, store_i16, store_u8
-from gpubeton._compile.simd import F64, I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
+from gpubeton._compile.simd import F64, HAS_BYTE_PERMUTE, I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -99,7 +99,7 @@ def _frame(corners: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float
 
 @device_function
 def _add_border(image: int, sizes: Array, fill: int) -> None:
-    # In place, from the last row on: a copy would not fit the second cache of many CPUs beside the image and the result.
+    # In place, from the last row on: many CPUs have no second cache for a copy beside the image and the result.
     # Between two rows are two pixels, not four.
     pixel = sizes[CHANNELS] * sizes[ITEM_SIZE]
     row, edge = sizes[WIDTH] * pixel, BORDER * pixel
@@ -169,9 +169,8 @@ def _warp_any(other: int, bordered: int, sizes: Array, numbers: Array, bits: int
 _LANES = 16
 _GROUPS = 8
 
-# Bytes of a group: int32 offsets into the bordered image; int32 parts, that across in the lower 16 bits; int64 whether
-# it has a pixel of the image.
-_PARTS, _IS_INSIDE, _GROUP_SIZE = 4 * _LANES, 8 * _LANES, 8 * _LANES + 8
+# Bytes of a group: int32 offsets into the bordered image; int32 parts, that across in the lower 16 bits.
+_PARTS, _GROUP_SIZE = 4 * _LANES, 8 * _LANES
 
 # Vectors of eight have these pixels: two of four, or the two after them. So four neighbors stay in the same 128 bits,
 # within which shuffles cost least.
@@ -253,13 +252,27 @@ def _perspective_places(walk: _Walk, bits: int) -> list[tuple[Vector, Vector]]:
     return places
 
 
-# The bytes of 16 pixels, in vectors that have 32 bits for each: three of four. What follows is not stored.
-_PACKED = [4 * pixel + color for pixel in range(_LANES) for color in range(3)] + [0] * _LANES
+def _store_group(emit: VectorBuilder, levels: Vector, order: list[int], target: Vector) -> None:
+    """Store 48 of 64 bytes, in some order."""
+    if HAS_BYTE_PERMUTE:
+        packed = levels.shuffle(levels, [*order, *order[:16]])
+        emit.store(packed.part(0, 32), target)
+        emit.store(packed.part(32, 48), target + 32)
+        return
+    # Bytes move within 16. The next part overwrites the four that are too many.
+    packed = levels.shuffle(
+        levels, [lane for at in range(0, 48, 12) for lane in (*order[at : at + 12], *order[at : at + 4])]
+    )
+    for part in range(4):
+        emit.store(packed.part(16 * part, 16 * part + 16), target + 12 * part)
+
+
+# The bytes of 16 pixels, in vectors that have 32 bits for each: three of four.
+_COLORS = [4 * pixel + color for pixel in range(_LANES) for color in range(3)]
 
 
 def _nearest(emit: VectorBuilder, source: Vector, stride: Vector, group: Vector) -> Vector:
-    levels = emit.gather(source, group, range(_LANES), I32).bits(I8, 64)
-    return levels.shuffle(levels, _PACKED)
+    return emit.gather(source, group, range(_LANES), I32).bits(I8, 64)
 
 
 # Two neighbors have eight bytes: red, green, blue, and again; sixteen bytes have the neighbors of two pixels. Of each
@@ -271,7 +284,7 @@ _SECOND_BLUE = [_BLUE[lane ^ 8] for lane in range(64)]
 # In a vector that has all three colors, four bytes are: red or green of a first pixel, the same of a second one, blue
 # of a pixel in the order of all. Each pixel has two such fours: one with its red, then one with its green.
 _RED = [8 * _FIRST.index(pixel & ~2) + (pixel >> 1 & 1) for pixel in range(_LANES)]
-_PACKED_COLORS = [byte for pixel, red in enumerate(_RED) for byte in (red, red + 4, 4 * pixel + 2)] + [0] * _LANES
+_WEIGHED_COLORS = [byte for pixel, red in enumerate(_RED) for byte in (red, red + 4, 4 * pixel + 2)]
 
 
 def _bilinear(emit: VectorBuilder, source: Vector, stride: Vector, group: Vector) -> Vector:
@@ -297,21 +310,17 @@ def _bilinear(emit: VectorBuilder, source: Vector, stride: Vector, group: Vector
         (upper.shift_left(PLACE_BITS) + part * (lower - upper) + (_ONE * _ONE // 2)).shift_right(2 * PLACE_BITS)
         for upper, lower, part in zip(*lines, down, strict=True)
     ]
-    colors = (totals[0] | totals[1].shift_left(8) | totals[2].shift_left(16)).bits(I8, 64)
-    return colors.shuffle(colors, _PACKED_COLORS)
+    return (totals[0] | totals[1].shift_left(8) | totals[2].shift_left(16)).bits(I8, 64)
 
 
 def _kernel(places: Callable[..., Any], pixels: Callable[..., Vector], bits: int) -> Callable[..., int]:
     """Make the code that warps a bordered image."""
     num_rows = 2 if places is _affine_places else 3
+    order = _WEIGHED_COLORS if bits else _COLORS
 
     def store_places(walk: _Walk, stride: Vector, group: Vector) -> None:
         emit = walk.emit
         (left, part_x), (top, part_y) = places(walk, bits)
-        last_x, last_y = (emit.splat((limit - 1).narrow(I32), _LANES) for limit in walk.limits)
-        # Of pixels that read the border alone, the column or the row is the first or the last.
-        rows = (left - 1).where_smaller_unsigned(last_x, top - 1, left.like(-1))
-        emit.store(rows.has_smaller_unsigned(last_y), group + _IS_INSIDE)
         emit.store(top * emit.splat(stride.narrow(I32), _LANES) + left * 3, group)
         if bits:
             emit.store(part_x | part_y.shift_left(16), group + _PARTS)
@@ -330,18 +339,8 @@ def _kernel(places: Callable[..., Any], pixels: Callable[..., Vector], bits: int
                 x = (first + i) * _LANES
                 store_places(_Walk(emit, numbers, x, y, limits), stride, groups + i * _GROUP_SIZE)
             with emit.loop(count) as i:
-                group, target = groups + i * _GROUP_SIZE, other + (y * width + (first + i) * _LANES) * 3
-
-                def store_pixels(case: int | None, group: Vector = group, target: Vector = target) -> None:
-                    if case:
-                        packed = pixels(emit, bordered, stride, group)
-                    else:
-                        levels = emit.splat(emit.load(bordered, I32), _LANES).bits(I8, 64)
-                        packed = levels.shuffle(levels, _PACKED)
-                    emit.store(packed.part(0, 32), target)
-                    emit.store(packed.part(32, 48), target + 32)
-
-                emit.switch(emit.load(group + _IS_INSIDE, I64), [1], store_pixels)
+                levels = pixels(emit, bordered, stride, groups + i * _GROUP_SIZE)
+                _store_group(emit, levels, order, other + (y * width + (first + i) * _LANES) * 3)
 
     return warp
 

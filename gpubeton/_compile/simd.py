@@ -174,13 +174,6 @@ class Vector:
         """Select `then` in the lanes that are smaller, as unsigned numbers, than those of `other`, else `otherwise`."""
         return then._choose(self.builder.icmp_unsigned("<", self.value, other.value), otherwise)
 
-    def has_smaller_unsigned(self, other: Vector) -> Vector:
-        """Return 1 if any lane is smaller, as an unsigned number, than that of `other`, else 0; a scalar."""
-        smaller = self.builder.icmp_unsigned("<", self.value, other.value)
-        bits = Vector(self.builder, self.builder.bitcast(smaller, ir.IntType(self.count)))
-        is_any = self.builder.icmp_unsigned("!=", bits.value, bits.like(0).value)
-        return Vector(self.builder, self.builder.zext(is_any, I64))
-
     def where_negative(self, then: Vector, otherwise: Vector) -> Vector:
         """Select `then` in the negative lanes, else `otherwise`."""
         return then._choose(self.builder.icmp_signed("<", self.value, self.like(0).value), otherwise)
@@ -294,13 +287,14 @@ class Vector:
         if self.count == 64:
             return self.part(0, 32).look_up(entries).join(self.part(32, 64).look_up(entries))
         # The instruction looks up the lower four bits of a byte; a negative byte gets 0. Each byte goes down by 16
-        # until it is negative. The xor of all that it gets is its entry: `entries` are differences of neighbors.
+        # until it is negative. The xor of all that it gets is its entry: `entries` are differences of neighbors. Bytes
+        # of the other half begin at -1: no number goes down beyond -128.
         total = self.like(0)
         for first, half in ((self, entries[:8]), (self ^ -128, entries[8:])):
-            level = first
+            level = first.larger(first.like(-1))
             for entry in half:
                 total = total ^ call_intrinsic("x86.avx2.pshuf.b", I8, 32, entry, level)
-                level = call_intrinsic("ssub.sat.v32i8", I8, 32, level, level.like(16))
+                level = level - 16
         return total
 
     def join(self, other: Vector) -> Vector:

@@ -7,7 +7,6 @@ rounds some values differently by one or two.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
