@@ -72,22 +72,30 @@ class Outputs(NamedTuple):
     step_addresses: Array  # (NUM_KINDS,) int64: machine code of the kinds of steps that the programs have
 
 
-@vector_kernel
-def _affine_half(
-    emit: VectorBuilder,
-    pixels: Vector,
-    target: Vector,
-    factors: Vector,  # address of (2, 24) float32: scales and offsets
-    groups: Vector,
-) -> None:
-    """Store ``value * scale + offset`` as half floats."""
-    scales = [emit.load(factors + 32 * i, F32, 8) for i in range(3)]
-    offsets = [emit.load(factors + (96 + 32 * i), F32, 8) for i in range(3)]
-    with emit.loop(groups) as group:
-        for i in range(3):
-            values = emit.load(pixels + group * _GROUP + 8 * i, I8, 8).zero_extend(I32).to_float()
-            halves = (values * scales[i] + offsets[i]).to_half()
-            emit.store(halves, target + group * (2 * _GROUP) + 16 * i)
+def _affine_half(is_cached: bool) -> Callable[..., int]:
+    """Make the code that stores ``value * scale + offset`` as half floats; uncached ones go to multiples of 16."""
+    align = 1 if is_cached else 16
+
+    @vector_kernel
+    def store(
+        emit: VectorBuilder,
+        pixels: Vector,
+        target: Vector,
+        factors: Vector,  # address of (2, 24) float32: scales and offsets
+        groups: Vector,
+    ) -> None:
+        scales = [emit.load(factors + 32 * i, F32, 8) for i in range(3)]
+        offsets = [emit.load(factors + (96 + 32 * i), F32, 8) for i in range(3)]
+        with emit.loop(groups) as group:
+            for i in range(3):
+                values = emit.load(pixels + group * _GROUP + 8 * i, I8, 8).zero_extend(I32).to_float()
+                halves = (values * scales[i] + offsets[i]).to_half()
+                emit.store(halves, target + group * (2 * _GROUP) + 16 * i, align, is_cached=is_cached)
+
+    return store
+
+
+_affine_half_cached, _affine_half_past_caches = _affine_half(True), _affine_half(False)
 
 
 @device_function
@@ -127,7 +135,12 @@ def store_row(
         copy(target, pixels, 3 * count)
     elif method == AFFINE_HALF:
         groups = count >> 3
-        _affine_half(pixels, target, factors.ctypes.data, groups)
+        # Half of the traffic to memory, and the caches keep what the next image needs. A batch is read much later, by
+        # threads that see it: the atomic count of its images is a fence.
+        if target % 16 == 0:
+            _affine_half_past_caches(pixels, target, factors.ctypes.data, groups)
+        else:
+            _affine_half_cached(pixels, target, factors.ctypes.data, groups)
         done = groups << 3
         _table_16(pixels + 3 * done, target + 6 * done, table, count - done)
     elif method == TABLE_16:
