@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LANES = 32 if HAS_AVX512 else 16  # of 16 bits
-_VECTORS = 4
-_BLOCK = _VECTORS * _LANES  # levels that are blurred at a time
+_BLOCK = 64  # levels that are blurred at a time: at most the bytes that may be written after an image
+_VECTORS = _BLOCK // _LANES
 _MIDDLE = 1 << 14  # half of the largest level of a blurred row
 
 
