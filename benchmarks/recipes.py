@@ -39,10 +39,14 @@ from benchmarks.recipe_cases import OPERATIONS, PLAIN, RECIPES, pipelines_of
 from benchmarks.recipe_tables import added_us, beside_plain
 from benchmarks.results import DATA, RESULTS
 from benchmarks.table import save_and_draw
+from gpubeton._compile.simd import HAS_AVX512
 from gpubeton.format import open_dataset
 from gpubeton.loader import Loader, OrderOption
 
-__all__ = ["OPPONENTS", "measure"]
+__all__ = ["KIND", "OPPONENTS", "measure"]
+
+#: Of results: processors without AVX-512 have a table of their own.
+KIND = "recipes" if HAS_AVX512 else "recipes_avx2"
 
 OPPONENTS = (
     Contender("gpubeton", "gpubeton_loader", "gpubeton"),
@@ -83,7 +87,7 @@ def main(
         runs, left_out = measure(make, names, counts, batches, rounds, console)
         console.print(_table(runs))
         measured = {**facts, "batches": batches, "interpolation": interpolation, "left_out": left_out}
-        save_and_draw("recipes", {**measured, "runs": runs}, results, console)
+        save_and_draw(KIND, {**measured, "runs": runs}, results, console)
     if opponents:
         work = Work(beton, corpus.folder, images, _PASSES, max(counts), batch_size, side)
         opposed = [name for name in _OPPOSED if name in (PLAIN, *names) or not names]

@@ -386,6 +386,8 @@ _TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "host_cost": ("host_cost", draw_host_cost),
     "recipes": ("recipes", draw_recipes),
     "operations": ("recipes", draw_operations),
+    "recipes_avx2": ("recipes_avx2", draw_recipes),
+    "operations_avx2": ("recipes_avx2", draw_operations),
     "recipe_opponents": ("recipe_opponents", draw_opponents),
     "remote": ("remote", draw_remote),
     "user_terms_size": ("user_terms", draw_size),

@@ -20,7 +20,7 @@ def test_each_case_is_timed_beside_the_plain_recipe_and_drawn(tmp_path, monkeypa
     small = {"images": 8, "batches": 12, "batch_size": 4, "rounds": 2, "side": 32, "interpolation": "area"}
     folders = {"data": tmp_path / "data", "results": tmp_path / "results"}
     recipes.main(cases=cases, threads=threads, opponents=True, **small, **folders)
-    result = latest("recipes", tmp_path / "results") or {}
+    result = latest(recipes.KIND, tmp_path / "results") or {}
     timed = [(run["name"], run["threads"]) for run in result["runs"]]
     assert timed == [(name, int(count)) for count in threads.split(",") for name in cases.split(";")[:2]]
     for run in result["runs"]:
@@ -33,7 +33,8 @@ def test_each_case_is_timed_beside_the_plain_recipe_and_drawn(tmp_path, monkeypa
         ("jitter", ["Missing"]),
     ]
     tables = "".join(
-        f"<!-- table: {name} -->\n<!-- end of table -->\n" for name in ("recipes", "operations", "recipe_opponents")
+        f"<!-- table: {name} -->\n<!-- end of table -->\n"
+        for name in (recipes.KIND, recipes.KIND.replace("recipes", "operations"), "recipe_opponents")
     )
     drawn = fill(tables, tmp_path / "results")
     assert drawn.count("| plain |") == len(threads.split(",")) + 1
