@@ -99,7 +99,7 @@ def _frame(corners: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float
 
 @device_function
 def _add_border(image: int, sizes: Array, fill: int) -> None:
-    # In place, from the last row on: many CPUs have no second cache for a copy beside the image and the result.
+    # In place, from the last row on: the second cache of many CPUs has no room for a copy as well.
     # Between two rows are two pixels, not four.
     pixel = sizes[CHANNELS] * sizes[ITEM_SIZE]
     row, edge = sizes[WIDTH] * pixel, BORDER * pixel
