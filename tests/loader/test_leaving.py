@@ -255,9 +255,10 @@ def test_a_program_that_ends_in_the_middle_of_an_epoch_ends(photos, os_cache, en
 
 
 LEAVING = """
-import os, sys, time
+import gc, os, sys, time
 sys.path[:0] = {path!r}
 import torch
+from gpubeton.loader import warm_up
 from tests.loader.test_leaving import CROP, Loader
 
 class Slow(torch.nn.Module):
@@ -288,6 +289,10 @@ for fname, arguments in places:
             sys.exit()  # Python ends in the child as in any program
         if status := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
             print(arguments, epochs, batches, status)
+    # Children of the first place load the machine code, and visit at their end all objects of all modules; to others,
+    # which would take four times as long, the code is given, and a collection passes over these objects.
+    warm_up()
+    gc.freeze()
 """
 
 
