@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,7 +13,9 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+from typer.testing import CliRunner
 
+from gpubeton.cli.app import app
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.writer import DatasetWriter
 
@@ -57,6 +60,9 @@ if __name__ == "__main__":
     for epoch in range(parser.parse_args().epochs):
         assert sum(len(labels) for images, labels in loader) == 300
 """
+
+#: The command with nothing for a shell to do. The doctor imports and starts programs of users: it gets a process.
+_ALONE = re.compile(r"gpubeton (?!doctor)[^|<>&;*?$~`{}()]+")
 
 _BLOCK = re.compile(
     r"^(?:<!-- not run: (?P<why>[^\n]+) -->\n)?```(?P<language>[^\n]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
@@ -125,6 +131,8 @@ def commands(text: str) -> list[tuple[str, str]]:
 
 def shell(command: str) -> str:
     """Run a command; ``gpubeton`` and ``python`` are those of this checkout and interpreter."""
+    if _ALONE.fullmatch(command):
+        return _gpubeton(shlex.split(command)[1:])
     inside = f'gpubeton() {{ "{sys.executable}" -c "from gpubeton.cli import main; main()" "$@"; }}\n'
     inside += f'python() {{ "{sys.executable}" "$@"; }}\n'
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -139,6 +147,13 @@ def shell(command: str) -> str:
     # The doctor ends with 1 where it finds something to mend, as it may on any machine.
     well = {0, 1} if "gpubeton doctor" in command else {0}
     assert done.returncode in well, f"{command}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def _gpubeton(words: list[str]) -> str:
+    """Run ``gpubeton`` in this process, which has imported torch and loaded the machine code."""
+    done = CliRunner().invoke(app, words, env={"COLUMNS": "120", "TERM": "dumb"})
+    assert done.exit_code == 0, f"gpubeton {words}: status {done.exit_code}\n{done.output}"
     return done.stdout
 
 

@@ -91,6 +91,10 @@ def test_the_output_of_a_command_is_compared(tmp_path, monkeypatch):
         run(Block("page", 1, "console", "$ echo one\ntwo\n", None), {})
     with pytest.raises(AssertionError, match="status 3"):
         run(Block("page", 1, "console", "$ exit 3\n", None), {})
+    for through in ("", " | cat"):
+        run(Block("page", 1, "console", f"$ gpubeton info --help{through}\n...Usage: ...\n", None), {})
+        with pytest.raises(AssertionError, match="status 2"):
+            run(Block("page", 1, "console", f"$ gpubeton info none.beton{through}\n", None), {})
     assert matches("", "anything")
     assert not matches("a b", "a b c")
 
