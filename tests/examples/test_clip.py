@@ -13,7 +13,8 @@ from examples.clip import write
 from gpubeton.fields.decoders import NDArrayDecoder
 from gpubeton.loader import Loader
 from gpubeton.reader import Reader
-from tests.examples.example import EXAMPLES, check_resuming, json_lines, run_in_two_processes, write_images
+from tests.examples.example import EXAMPLES, check_resuming, json_lines, write_images
+from tests.ranks import run_ranks
 
 TOY = """
 side: 32
@@ -70,7 +71,7 @@ def test_two_processes_train_as_one_with_their_batches_together(toy, tmp_path, c
     trainer.main([*config, "--folder", str(tmp_path / "one"), "--batch-size", "18"])
     report = json_lines(capsys.readouterr().out)
     options = [*config, "--folder", str(tmp_path / "two"), "--batch-size", "9"]
-    two = json_lines(run_in_two_processes("clip", *options))
+    two = json_lines(run_ranks("examples.clip.__main__", options))
     assert two[0]["world"] == 2
     losses = [[line["loss"] for line in lines if "loss" in line] for lines in (report, two)]
     assert len(losses[0]) == 2

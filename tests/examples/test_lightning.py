@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from examples import train_lightning as example
-from tests.examples.example import run_in_two_processes, write_beton
+from tests.examples.example import write_beton
+from tests.ranks import run_ranks
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 
@@ -59,7 +60,7 @@ def test_the_newest_complete_checkpoint_is_taken(tmp_path):
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_two_processes_share_the_work(options, tmp_path, strategy):
     more = ["--strategy", strategy, "--epochs", "1", "--checkpoint-every", "2"]
-    printed = run_in_two_processes("train_lightning.py", *options, *more)
+    printed = run_ranks("examples.train_lightning", [*options, *more])
     assert printed.count("epoch 0: validation loss ") == 1
     # 16 images, two ranks, batches of four.
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["step=2.ckpt"]

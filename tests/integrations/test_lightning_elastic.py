@@ -9,7 +9,7 @@ from gpubeton.fields import IntField
 from gpubeton.integrations.lightning import BetonDataModule
 from tests.integrations.conftest import LABELS, Numbers
 from tests.integrations.lightning_run import Diary, trainer
-from tests.integrations.test_torchrun import torchrun
+from tests.ranks import run_ranks
 from tests.small_files import write
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -124,9 +124,9 @@ def test_a_limit_of_batches_holds_for_the_resumed_epoch_and_for_the_next(path, t
 
 def test_fewer_and_more_ranks_resume_after_all_were_killed(tmp_path):
     path = write(tmp_path / "numbers.beton", {"label": IntField()}, Numbers(48))
-    torchrun("lightning_elastic_run", path, tmp_path, 3, processes=2, returncode=1)
-    torchrun("lightning_elastic_run", path, tmp_path, 9, processes=1, returncode=1)
-    torchrun("lightning_elastic_run", path, tmp_path, -1, processes=3)
+    run_ranks("tests.integrations.lightning_elastic_run", path, tmp_path, 3, processes=2, fails=True)
+    run_ranks("tests.integrations.lightning_elastic_run", path, tmp_path, 9, processes=1, fails=True)
+    run_ranks("tests.integrations.lightning_elastic_run", path, tmp_path, -1, processes=3)
     lines = [line.split(" ", 2) for diary in tmp_path.glob("?-?") for line in diary.read_text().splitlines()]
     for epoch in range(2):
         seen = [

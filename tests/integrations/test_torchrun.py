@@ -1,4 +1,4 @@
-"""Several processes, started by torchrun, on the CPU."""
+"""Several processes, started by torchrun or as it does, on the CPU."""
 
 from __future__ import annotations
 
@@ -10,15 +10,8 @@ import pytest
 
 from gpubeton.fields import IntField
 from tests.integrations.conftest import Numbers
+from tests.ranks import run_ranks
 from tests.small_files import write
-
-
-def torchrun(module, *arguments, processes=2, returncode=0):
-    """Run a module as several processes."""
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}", "-m"]
-    command = [*start, f"tests.integrations.{module}", *map(str, arguments)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == returncode, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +19,10 @@ def ranks(tmp_path_factory):
     """What both processes saw of a file of 21 samples."""
     folder = tmp_path_factory.mktemp("torchrun")
     path = write(folder / "numbers.beton", {"label": IntField()}, Numbers(21))
-    torchrun("torchrun_run", path, folder)
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m"]
+    command = [*start, "tests.integrations.torchrun_run", str(path), str(folder)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 
@@ -58,7 +54,7 @@ def test_metrics_are_of_each_sample_once_on_every_rank(ranks):
 
 
 def test_ranks_of_lightning_share_each_epoch_and_keep_the_loaders_order(numbers, tmp_path):
-    torchrun("lightning_ranks", numbers, tmp_path)
+    run_ranks("tests.integrations.lightning_ranks", numbers, tmp_path)
     for epoch in range(2):
         seen = []
         for rank in "01":
@@ -81,10 +77,10 @@ def test_ranks_of_lightning_share_each_epoch_and_keep_the_loaders_order(numbers,
 
 def test_after_a_rank_was_killed_another_number_of_ranks_resumes_the_epoch(tmp_path):
     path = write(tmp_path / "numbers.beton", {"label": IntField()}, Numbers(60))
-    torchrun("elastic_run", path, tmp_path, 4, 2, processes=3, returncode=1)
+    run_ranks("tests.integrations.elastic_run", path, tmp_path, 4, 2, processes=3, fails=True)
     state = json.loads((tmp_path / "state.json").read_text())
     assert 0 < state["samples"] < 60
-    torchrun("elastic_run", path, tmp_path, 3, -1, processes=2)
+    run_ranks("tests.integrations.elastic_run", path, tmp_path, 3, -1, processes=2)
     seen = {
         world: [json.loads((tmp_path / f"{world}-{rank}.json").read_text()) for rank in range(world)]
         for world in (3, 2)
@@ -98,8 +94,8 @@ def test_after_a_rank_was_killed_another_number_of_ranks_resumes_the_epoch(tmp_p
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (2, 1), (1, 2)])
 def test_with_accelerate_another_number_of_processes_resumes_and_gathers_each_sample_once(tmp_path, before, after):
     path = write(tmp_path / "numbers.beton", {"label": IntField()}, Numbers(23))
-    torchrun("accelerate_elastic_run", path, tmp_path, 2, processes=before)
-    torchrun("accelerate_elastic_run", path, tmp_path, -1, processes=after)
+    run_ranks("tests.integrations.accelerate_elastic_run", path, tmp_path, 2, processes=before)
+    run_ranks("tests.integrations.accelerate_elastic_run", path, tmp_path, -1, processes=after)
     first, rest = (
         [json.loads((tmp_path / f"{world}-{rank}.json").read_text()) for rank in range(world)]
         for world in (before, after)
