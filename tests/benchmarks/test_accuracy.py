@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -107,6 +108,10 @@ def test_pixels_are_within_a_level_of_the_planes_and_wholes_of_pillows(tmp_path)
 
 def test_a_run_is_written_with_a_verdict_for_each_arm_and_drawn_and_not_repeated(tmp_path, monkeypatch):
     options = {"train": 320, "test": 64, "epochs": 1, "seeds": 2, "fault_seeds": 1, "photos": 1}
+    # A process of trainings takes ten seconds to start, and then half a second for each of these.
+    monkeypatch.setattr("benchmarks.accuracy.study.count_cores", lambda: 1)
+    monkeypatch.setattr("benchmarks.accuracy.__main__.masks", partial(masks, samples=64))
+    monkeypatch.setattr("benchmarks.accuracy.__main__.boxes", partial(boxes, samples=64))
     main(**options, data=tmp_path, results=tmp_path)
     (path,) = tmp_path.glob("*-accuracy-*.json")
     glyphs, turns = json.loads(path.read_text())["sets"]
