@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,12 @@ def test_tests_are_counted_and_those_that_did_not_pass_are_named(tmp_path):
     assert "1 of 3 passed" in summary("tests", found)
 
 
+@cache
+def help_of(module):
+    command = [sys.executable, "-m", module, "--help"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
 @pytest.mark.parametrize("own", STEPS, ids=lambda own: own.name)
 def test_the_options_of_every_step_are_those_of_its_module(own, tmp_path):
     for is_small in (False, True):
@@ -87,11 +94,8 @@ def test_the_options_of_every_step_are_those_of_its_module(own, tmp_path):
         assert arguments[0] == "-m"
         if own.name == "tests":
             continue
-        options = subprocess.run(
-            [sys.executable, "-m", arguments[1], "--help"], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout
         for argument in arguments[2:]:
-            assert f"{argument.partition('=')[0]} " in options, (own.name, argument)
+            assert f"{argument.partition('=')[0]} " in help_of(arguments[1]), (own.name, argument)
 
 
 # --- compute-sanitizer
