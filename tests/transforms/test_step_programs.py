@@ -148,7 +148,9 @@ def carried_out(image, steps):
     """The image after steps, whose buffers are fenced."""
     rows = guarded(np.concatenate([rows for _, rows in steps], axis=1).reshape(1, -1))
     listed = {kind for kind, _ in steps}
-    buffers = [Fenced(image_nbytes(*image.shape, image.itemsize)) for _ in range(2)] + [Fenced(memory_nbytes(*image.shape, listed))]
+    buffers = [Fenced(image_nbytes(*image.shape, image.itemsize)) for _ in range(2)] + [
+        Fenced(memory_nbytes(*image.shape, listed))
+    ]
     levels, layout = guarded(image), guarded(layout_of(*image.shape, image.dtype))
     run_listed(
         levels.reshape(1, -1).view(np.uint8),
