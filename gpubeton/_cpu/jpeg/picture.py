@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton._compile.compile import compiled, device_function, inline_untyped
-from gpubeton._cpu.epilogue import INTERPOLATION, ITEM_SIZE, METHOD, OUT_HEIGHT, OUT_WIDTH, Outputs, store_row
+from gpubeton._compile.intrinsics import signed
+from gpubeton._cpu.epilogue import BYTES, INTERPOLATION, ITEM_SIZE, METHOD, OUT_HEIGHT, OUT_WIDTH, Outputs, store_row
 from gpubeton._cpu.image_tasks import (
     ADDRESS,
     EMITTED,
@@ -220,13 +221,16 @@ def _emit_rows(frame: Array, scratch: Scratch, place: int, stop: int, outputs: O
     chroma_origin = 0 if gray else first_mcu_row * 8 * stride
     blue = planes[1].ctypes.data - chroma_origin
     red = planes[2].ctypes.data - chroma_origin
-    pixels, is_signed = scratch.pixels.ctypes.data, int(output[INTERPOLATION] == BICUBIC)
+    pixels, is_signed = signed(scratch.pixels.ctypes.data), int(output[INTERPOLATION] == BICUBIC)
     row = view[EMITTED]
     while row < height:
         luma_first, chroma_first = first[2, row], first[chroma_axis, row]
         ready = luma_first + luma_taps <= luma_rows and (gray or chroma_first + chroma_taps <= chroma_rows)
         if not (ready or last):
             break
+        target = view[VIEW_TARGET] + row * columns * 3 * output[ITEM_SIZE]
+        # Bytes go to the output directly if the bytes written after the row belong to the next row.
+        at_once = output[METHOD] == BYTES and columns >= PIXELS and row < height - 1
         rgb_row(
             luma + luma_first * stride,
             blue + chroma_first * stride,
@@ -236,12 +240,12 @@ def _emit_rows(frame: Array, scratch: Scratch, place: int, stop: int, outputs: O
             luma_taps,
             words[chroma_axis, row].ctypes.data,
             chroma_taps,
-            pixels,
+            target if at_once else pixels,
             width // PIXELS,
             is_signed,
         )
-        target = view[VIEW_TARGET] + row * columns * 3 * output[ITEM_SIZE]
-        store_row(pixels, target, columns, output[METHOD], factors, table)
+        if not at_once:
+            store_row(pixels, target, columns, output[METHOD], factors, table)
         row += 1
     view[EMITTED] = row
 
