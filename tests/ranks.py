@@ -20,7 +20,7 @@ LIBRARIES = ["accelerate", "gpubeton.loader", "lightning.pytorch"]
 
 
 def run_ranks(module, *arguments, processes=2, fails=False):
-    """Run ``main(*arguments)`` of a module as several processes; return what they print. `fails`: one is killed."""
+    """Run ``main(*arguments)`` of a module as several processes; return their output. `fails`: one is killed."""
     multiprocessing.set_forkserver_preload(LIBRARIES)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")  # read when torch is imported
