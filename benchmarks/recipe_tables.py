@@ -20,7 +20,7 @@ def beside_plain(run: dict[str, Any]) -> dict[str, list[float]]:
     return {**rates, **threads}
 
 
-def plain_us(runs: Sequence[dict[str, Any]], threads: int) -> float:
+def _plain_us(runs: Sequence[dict[str, Any]], threads: int) -> float:
     """Return the processor time of the plain recipe: the least beside each case, of which the median."""
     # A machine that others slow makes laps slower, never faster. Beside each case, plain has as many laps as the case.
     least = [min(float(lap["cpu_us"]) for lap in run["plain"]) for run in runs if run["threads"] == threads]
@@ -29,7 +29,7 @@ def plain_us(runs: Sequence[dict[str, Any]], threads: int) -> float:
 
 def added_us(runs: Sequence[dict[str, Any]]) -> list[float]:
     """Return how much more processor time cases take, at least, than the plain recipe with as many threads."""
-    return [min(lap["cpu_us"] for lap in run["laps"]) - plain_us(runs, run["threads"]) for run in runs]
+    return [min(lap["cpu_us"] for lap in run["laps"]) - _plain_us(runs, run["threads"]) for run in runs]
 
 
 def draw_recipes(result: dict[str, Any]) -> str:
@@ -61,15 +61,15 @@ def draw_operations(result: dict[str, Any]) -> str:
     operations = [run for run in result["runs"] if not run["is_recipe"]]
     least = min((run["threads"] for run in operations), default=1)
     runs = [run for run in operations if run["threads"] == least]
-    heading = ["operation", "CPU µs per image, added", "images/s × plain", "loader's thread, ms per batch", "× plain"]
     if not runs:
         return "No operation was measured."
+    heading = ["operation", "CPU µs per image, added", "images/s × plain", "loader's thread, ms per batch", "× plain"]
     lines = [row(heading), rule(len(heading) - 1)]
     for run, added in zip(runs, added_us(runs), strict=True):
         beside = beside_plain(run)
         cells = [f"{added:.0f}", spread(beside["× plain"], "{:.2f}"), _thread(run["laps"])]
         lines.append(row([f"`{run['name']}`", *cells, spread(beside["× thread"], "{:.2f}")]))
-    times = f"Processor times are the least of the rounds; the plain recipe takes {plain_us(runs, least):,.0f} µs."
+    times = f"Processor times are the least of the rounds; the plain recipe takes {_plain_us(runs, least):,.0f} µs."
     return "\n".join([*lines, "", f"{_facts(result)} {times} {provenance(result)}"])
 
 

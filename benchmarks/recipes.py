@@ -2,9 +2,8 @@
 
 Each is loaded in alternation with the plain recipe, from JPEGs with entry points, with 1 worker and with more. The
 ratios compare the epochs of one round. A round has all cases, so that those of one case are minutes apart: a machine
-that others slow for a while shows it in some rounds. The processor time is that of all threads; that of the
-loader's thread, which prepares batches and carries out what no worker does, is listed per batch: with many cores it is
-the limit.
+that others slow for a while shows it in some rounds. The processor time is that of all threads; that of the loader's
+thread, which prepares batches and carries out what no worker does, is listed per batch: it is the limit of many cores.
 
     python -m benchmarks.recipes
     python -m benchmarks.recipes --cases none --rounds 2 --threads 2 --opponents
@@ -119,13 +118,14 @@ def measure(
                 for run in listed:
                     name = run["name"]
                     with closing(make(name, workers)) as loader, console.status(f"{workers} threads: {number}, {name}"):
+                        # The first of the two changes from round to round.
                         epochs = [
                             ("laps", partial(_epoch, loader, batches)),
                             ("plain", partial(_epoch, plain, batches)),
                         ]
                         laps = race(dict(epochs if number % 2 else epochs[::-1]), 1)
-                    for key, lap in laps.items():
-                        run[key] += lap
+                    run["laps"] += laps["laps"]
+                    run["plain"] += laps["plain"]
         runs += listed
     return runs, left_out
 

@@ -82,8 +82,8 @@ def sharpen(image: int, other: int, memory: int, layout: int, row: int) -> int:
 #
 # Weights are symmetric: levels at the same distance are added first, in 16 bits. CPUs then add two products of 16-bit
 # numbers at a time: of two distances, whose sums are interleaved, and their weights.
-# Blurred rows are less by `_MIDDLE`, so that the sum of two has a sign and fits 16 bits. As many of them are kept as
-# make a row of the result: they stay in the first or second cache.
+# Blurred rows are less by `_MIDDLE`, so that the sum of two has a sign and fits 16 bits. Only those that make the next
+# row of the result are kept, in a ring buffer: they stay in the first or second cache.
 
 
 def _interleaving(first: int) -> list[int]:

@@ -64,7 +64,7 @@ def interleave(emit: VectorBuilder, channels: list[Vector], pixels: Vector, span
 
 def load_words(emit: VectorBuilder, pixels: Vector) -> list[Vector]:
     """Load 16 RGB pixels, (16, 3) uint8; return red, green and blue, 16 32-bit values each."""
-    # Parts that begin at whole pixels: where bytes move within 16, four of 4 pixels; else two, of which one has 10.
+    # Where bytes move within 16, each part has four whole pixels; else both parts are one vector of all 48 bytes.
     starts, size = ((0, 16), 32) if HAS_BYTE_PERMUTE else ((0, 12, 24, 36), 16)
     values = Vector.joined([emit.load(pixels + start, I8, size) for start in starts])
     zeros = emit.fill(I8, 64, 0)

@@ -135,8 +135,8 @@ def store_row(
         copy(target, pixels, 3 * count)
     elif method == AFFINE_HALF:
         groups = count >> 3
-        # Half of the traffic to memory, and the caches keep what the next image needs. A batch is read much later, by
-        # threads that see it: the atomic count of its images is a fence.
+        # Stores past the caches halve the traffic to memory, and leave the caches to the next image. A batch is read
+        # much later, and complete: the atomic count of its images is a fence.
         if target % 16 == 0:
             _affine_half_past_caches(pixels, target, factors.ctypes.data, groups)
         else:

@@ -229,7 +229,7 @@ def _emit_rows(frame: Array, scratch: Scratch, place: int, stop: int, outputs: O
         if not (ready or last):
             break
         target = view[VIEW_TARGET] + row * columns * 3 * output[ITEM_SIZE]
-        # Bytes go to the output directly if the bytes written after the row belong to the next row.
+        # Bytes go to the output directly if those written after the row, less than PIXELS, belong to the next row.
         at_once = output[METHOD] == BYTES and columns >= PIXELS and row < height - 1
         rgb_row(
             luma + luma_first * stride,
