@@ -198,8 +198,8 @@ class Vector:
         return self._cast("trunc", element)
 
     def to_float(self) -> Vector:
-        """Convert unsigned lanes to float32."""
-        return self._cast("uitofp", F32)
+        """Convert lanes of 32 bits, from 0 to 2**31 - 1, to float32."""
+        return self._cast("sitofp", F32)
 
     def to_double(self) -> Vector:
         """Convert lanes of 64 bits, from 0 to 2**52 - 1, to float64."""
