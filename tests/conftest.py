@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -28,11 +29,16 @@ settings.register_profile("house", deadline=None, derandomize=True, suppress_hea
 settings.load_profile("house")
 
 
-@pytest.fixture(autouse=True, scope="session")
+_FROZEN: set[str] = set()
+
+
+@pytest.fixture(autouse=True, scope="module")
 def _quick_garbage() -> None:
     """Leave the objects of modules that are loaded out of every collection: beside torch and Numba, each takes long."""
-    gc.collect()
-    gc.freeze()
+    if len(loaded := sys.modules.keys() - _FROZEN) >= 50:
+        gc.collect()
+        gc.freeze()
+        _FROZEN.update(loaded)
 
 
 @pytest.fixture(autouse=True)

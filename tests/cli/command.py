@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
+
+import typer.testing
 from typer.testing import CliRunner
 
 from gpubeton.cli.app import app
+
+# Typer makes the commands and their options anew for each call, which takes longer than most commands.
+typer.testing._get_command = cache(typer.testing._get_command)
 
 
 def run(*arguments, code=None):

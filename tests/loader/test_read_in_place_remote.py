@@ -125,12 +125,13 @@ def write_arrow_file(folder):
 
 
 @pytest.mark.filterwarnings("error", "ignore:.*indexing .* took")
+@pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(
     "place",
     ["objects", "index of objects", "index beside objects", "urls", "table there", "web urls", "arrow", "arrow file"],
 )
 def test_single_objects_and_arrow_files_in_a_store_give_the_batches_of_the_converted_file(
-    place, photos, converted, s3_server, fault_server, tmp_path
+    place, order, photos, converted, s3_server, fault_server, tmp_path
 ):
     objects, more = put_all(photos, s3_server, "a b/photos/"), {}
     fault_server.objects |= {f"photos/{path.relative_to(photos)}": path.read_bytes() for path in photos.rglob("*.jpg")}
@@ -151,17 +152,17 @@ def test_single_objects_and_arrow_files_in_a_store_give_the_batches_of_the_conve
         name = put_all(folder, s3_server, "arrow/")
         if place == "arrow file":
             name = s3_server.put("a.arrow", write_arrow_file(folder)).replace("a.arrow", "*.arrow")
-    for order in ORDERS:
-        assert read(name, order=order, **more) == read(converted, order=order)
+    assert read(name, order=order, **more) == read(converted, order=order)
     with opened(name, **more) as loader, opened(converted) as expected:
         assert loader.reader.index.fingerprint == expected.reader.index.fingerprint
         assert loader.reader.class_names == expected.reader.class_names
 
 
 @pytest.mark.filterwarnings("error", "ignore:.*indexing .* took")
+@pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("place", ["pattern", "folder", "list", "index here", "index there", "web", "zip"])
 def test_batches_and_orders_are_those_of_the_converted_file(
-    place, bucket, web, photos, converted, s3_server, tmp_path, monkeypatch
+    place, order, bucket, web, photos, converted, s3_server, tmp_path, monkeypatch
 ):
     more = {"remote": s3_server.options}
     pattern = f"{bucket}train-{{000..002}}.tar"
@@ -180,8 +181,7 @@ def test_batches_and_orders_are_those_of_the_converted_file(
         "zip": s3_server.url("photos.zip"),
     }[place]
     monkeypatch.delenv("AWS_ENDPOINT_URL")  # all requests are made with the options
-    for order in ORDERS:
-        assert read(name, order=order, **more) == read(converted, order=order)
+    assert read(name, order=order, **more) == read(converted, order=order)
     with opened(name, **more) as loader, opened(converted) as expected:
         assert loader.reader.index.fingerprint == expected.reader.index.fingerprint
 

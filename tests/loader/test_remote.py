@@ -14,7 +14,7 @@ import pytest
 from benchmarks.sparse_file import write_sparse_beton
 from gpubeton import Loader
 from gpubeton._engine import remote_entry_points
-from gpubeton.dataset import convert, open_source
+from gpubeton.dataset import Settings, convert, open_source
 from gpubeton.dataset import verify as verify_file
 from gpubeton.errors import (
     BadImageError,
@@ -44,7 +44,7 @@ def photos(tmp_path_factory):
     folder = tmp_path_factory.mktemp("photos")
     write_folder(folder / "source", 24)
     path = folder / "photos.beton"
-    convert(open_source(folder / "source"), path, num_workers=1)
+    convert(open_source(folder / "source"), path, Settings(page_size=1 << 21), num_workers=1)
     return path
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from gpubeton._bytes import object_store
-from gpubeton.dataset import convert, copy_samples, index_images, index_shards, open_source
+from gpubeton.dataset import Settings, convert, copy_samples, index_images, index_shards, open_source
 from gpubeton.errors import LoaderClosedError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader
@@ -28,7 +28,7 @@ def shards(tmp_path_factory):
     """Files of a converted folder; those with an odd number have entry points beside them, too."""
     folder = tmp_path_factory.mktemp("shards")
     write_folder(folder / "source", 24)
-    convert(open_source(folder / "source"), folder / "all.beton", num_workers=1)
+    convert(open_source(folder / "source"), folder / "all.beton", Settings(page_size=1 << 21), num_workers=1)
     (folder / "shards").mkdir()
     for number in range(6):
         path = folder / "shards" / f"{number}.beton"

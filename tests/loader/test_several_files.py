@@ -164,7 +164,7 @@ def test_many_files_take_few_descriptors(shards, os_cache, tmp_path):
         count = 0
         for descriptor in Path("/proc/self/fd").iterdir():
             with suppress(FileNotFoundError):  # closed since it was listed
-                count += descriptor.resolve(strict=True).is_relative_to(tmp_path)
+                count += descriptor.readlink().is_relative_to(tmp_path)
         return count
 
     files = [Path(shutil.copy(shard, tmp_path)) for shard in shards] * 25
