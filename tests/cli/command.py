@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from gpubeton.cli.app import app
 
-# Typer makes the commands and their options anew for each call, which takes longer than most commands.
+# Typer makes all commands and options again for each call, which takes longer than most commands.
 typer.testing._get_command = cache(typer.testing._get_command)
 
 
