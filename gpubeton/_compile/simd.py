@@ -201,13 +201,6 @@ class Vector:
         """Convert lanes of 32 bits, from 0 to 2**31 - 1, to float32."""
         return self._cast("sitofp", F32)
 
-    def to_double(self) -> Vector:
-        """Convert lanes of 64 bits, from 0 to 2**52 - 1, to float64."""
-        if HAS_AVX512:
-            return self._cast("sitofp", F64)
-        # No other x86 has an instruction for it. What is added to the bits of 2**52 is added to its value.
-        return (self | 0x433 << 52).bits(F64, self.count) - 2.0**52
-
     def to_integer(self) -> Vector:
         """Convert floats, which have to fit, to signed 32 bits, rounded toward 0."""
         return self._cast("fptosi", I32)
