@@ -29,13 +29,13 @@ settings.register_profile("house", deadline=None, derandomize=True, suppress_hea
 settings.load_profile("house")
 
 
-_FROZEN: set[str] = set()
+_FROZEN: set[str] = set()  # names of the modules whose objects no collection looks at
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _quick_garbage() -> None:
     """Leave the objects of modules that are loaded out of every collection: beside torch and Numba, each takes long."""
-    if len(loaded := sys.modules.keys() - _FROZEN) >= 50:
+    if len(loaded := sys.modules.keys() - _FROZEN) >= 50:  # a few more are not worth another collection
         gc.collect()
         gc.freeze()
         _FROZEN.update(loaded)

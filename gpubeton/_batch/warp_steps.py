@@ -220,11 +220,12 @@ def _affine_places(walk: _Walk, bits: int) -> list[tuple[Vector, Vector]]:
 
 def _perspective_places(walk: _Walk, bits: int) -> list[tuple[Vector, Vector]]:
     # The place N // d is (2 N + 1 - d) / (2 d), rounded; the last sum rounds, as its unit is 1. For divisors below
-    # 2**26 and places below 2**24, the quotient is more than 2**-27 away from a tie. The numerator, a difference of two
-    # floats to both of which 1.5 * 2**52 was added, is exact, and the error is 2**-28 at most.
-    # All else is outside. Where 2 N + 1 has 2**51 or more, and the place at least 2**24, its float is as far from
-    # 1.5 * 2**52, or NaN. A sum that is negative or too large, or NaN, has other upper bits than `_SIGNED`; so has a
-    # quotient by 0. Negative divisors are larger than the largest one, as numbers without a sign.
+    # 2**26 and places below 2**24, the quotient is more than 2**-27 away from a tie. The numerator is exact: 2 N + 1
+    # and d become floats that are larger by 1.5 * 2**52, and their difference needs no rounding. The error is 2**-28 at
+    # most.
+    # All else is outside. From 2**51 on, of either sign, 2 N + 1 means a place of at least 2**24; its float is at least
+    # 2**51 away from 1.5 * 2**52, or NaN. A sum that is negative or too large, or NaN, has other upper bits than
+    # `_SIGNED`; so has a quotient by 0. Negative divisors are larger than the largest one, as numbers without a sign.
     emit, zero = walk.emit, 1.5 * 2.0**52
     totals = walk.sums(2)
     divisors = [(total.shift_right_logical(DIVISOR_BITS) | _SIGNED << 32).bits(F64, 8) for total in totals]

@@ -198,7 +198,7 @@ class Vector:
         return self._cast("trunc", element)
 
     def to_float(self) -> Vector:
-        """Convert lanes of 32 bits, from 0 to 2**31 - 1, to float32."""
+        """Convert signed lanes to float32."""
         return self._cast("sitofp", F32)
 
     def to_integer(self) -> Vector:

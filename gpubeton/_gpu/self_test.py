@@ -252,10 +252,9 @@ def _compare_levels(stored: Mapping[str, NDArray[Any]], program: ImageProgram, i
 def _versions() -> str:
     """Name the driver, and the libraries of NVIDIA and CuPy that are installed."""
     driver = ".".join(map(str, driver_version() or ("unknown",)))
-    return f"Driver for CUDA {driver}; {', '.join(_libraries()) or 'no libraries from PyPI'}"
-
-
-@cache
-def _libraries() -> list[str]:
-    named = ((package.name, package.version) for package in distributions())  # reads a file of each package
-    return sorted(f"{name} {version}" for name, version in named if name.startswith(("cupy", "nvidia-")))
+    named = sorted(
+        f"{package.name} {package.version}"
+        for package in distributions()
+        if package.name.startswith(("cupy", "nvidia-"))
+    )
+    return f"Driver for CUDA {driver}; {', '.join(named) or 'no libraries from PyPI'}"

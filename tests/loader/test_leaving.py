@@ -238,7 +238,7 @@ import os, sys
 sys.path[:0] = {path!r}
 import torch
 from tests.loader.test_leaving import CROP, Loader
-child = os.fork()
+child = os.fork()  # the imports take longer than all that follows
 loader = Loader({file!r}, 4, num_workers=2, os_cache=child > 0, pipelines={{"image": CROP}})
 batches = iter(loader)
 kept = next(batches)
