@@ -1,5 +1,5 @@
 # make demo    photos to .beton to training batches: about 2 minutes on 2 cores
-# make test    every promise, with a few combinations of each: 4 to 7 minutes on 2 cores; SEED=1 for others
+# make test    every promise, with a few combinations of each: 4 to 9 minutes on 2 cores; SEED=1 for others
 # make test-all  every test: examples, pages, benchmarks, sanitizers, all combinations: about 20 minutes on 2 cores
 # make check   style, types, floors, docstrings, rules of the repository, and the site
 # make docs    the documentation's site, into build/docs/index.html: about 2 minutes on 2 cores
@@ -42,13 +42,13 @@ demo: $(VENV)/.demo-$(MADE_FOR)
 
 # Machine code is compiled once: the processes that run tests at the same time would each compile it.
 test: $(VENV)/.dev-$(MADE_FOR)
-	@echo 'Compiling, then running every promise: 4 to 7 minutes on 2 cores.'
+	@echo 'Compiling, then running every promise: 4 to 9 minutes on 2 cores.'
 	@$(RUN)/gpubeton warm-up
 	$(RUN)/python -m pytest $(PYTEST_ARGUMENTS) --part quick --thinning $(SEED)
 
 # What `make test` leaves out.
 test-rest: $(VENV)/.dev-$(MADE_FOR)
-	@echo 'Running all other tests: 10 to 16 minutes on 2 cores.'
+	@echo 'Running all other tests: 10 to 17 minutes on 2 cores.'
 	@$(RUN)/gpubeton warm-up
 	$(RUN)/python -m pytest $(PYTEST_ARGUMENTS) --part rest --thinning $(SEED)
 
